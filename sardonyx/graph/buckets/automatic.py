@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, combinations, count, pairwise
+from itertools import accumulate, chain, combinations, count, pairwise
 from typing import TypeAlias
 
 from sardonyx.graph.buckets.formulas import MAX_DIMENSIONS
@@ -43,7 +43,7 @@ class ChangingSizes:
 
         The call before says whether its results came back as inputs, one larger.
         """
-        sizes = tuple(size for shape in shapes for size in shape)
+        sizes = tuple(chain.from_iterable(shapes))
         if sizes not in self._seen:
             self._seen = [*self._seen[1 - MOST_REMEMBERED :], sizes]
         if not self._grows and self._grows_by_one():
@@ -95,9 +95,14 @@ class ChangingSizes:
 
     def _grows_by_one(self) -> bool:
         """Whether each dimension that changes was one larger at each call than at the last."""
-        calls = pairwise(self._seen)
-        steps = {b - a for one, other in calls for a, b in zip(one, other, strict=True)}
-        return 1 in steps and steps <= {0, 1}
+        grows = False
+        # The last calls first: they alone tell this of most others.
+        for later, earlier in pairwise(reversed(self._seen)):
+            for after, before in zip(later, earlier, strict=True):
+                if after - before not in (0, 1):
+                    return False
+                grows |= after != before
+        return grows
 
 
 def _expressions(columns: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, str]]:

@@ -18,7 +18,7 @@ from weakref import ref
 from sardonyx.graph.buckets.bucket_jobs import BucketJob
 from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.derived_calls import DerivedCalls, StillSearching
-from sardonyx.graph.buckets.families import Shapes, SizePattern
+from sardonyx.graph.buckets.families import SizePattern
 from sardonyx.graph.buckets.foreseen import Foresight, has_kernels
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.learned_calls import (
@@ -32,6 +32,7 @@ from sardonyx.graph.buckets.programs import Buckets
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
 from sardonyx.graph.buckets.searching import Search
 from sardonyx.graph.buckets.sizes import Sizes
+from sardonyx.graph.calls.dimensions import Shapes
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.programs.background import COMPILES
 from sardonyx.graph.programs.replay import Recording

@@ -20,7 +20,7 @@ from sardonyx.errors import SardonyxError
 from sardonyx.garbage import RARELY_COLLECTED
 from sardonyx.graph.buckets.call_arrays import stand_in
 from sardonyx.graph.buckets.derived import Derivation
-from sardonyx.graph.buckets.families import Shapes, SizePattern
+from sardonyx.graph.buckets.families import SizePattern
 from sardonyx.graph.buckets.foreseen import LEAST_SIZE
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.learned_calls import (
@@ -35,6 +35,7 @@ from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relat
 from sardonyx.graph.buckets.savings import part_beside_products
 from sardonyx.graph.buckets.searching import Search
 from sardonyx.graph.buckets.sizes import LARGEST_SIZE
+from sardonyx.graph.calls.dimensions import Shapes
 from sardonyx.graph.programs.background import COMPILES, UNFORKED
 from sardonyx.graph.programs.replay import Recording
 from sardonyx.graph.values.params import Weights
@@ -230,8 +231,8 @@ class BucketJob:
 
     def stand_ins(self, shapes: Shapes) -> list[Any]:
         """Return arrays without data for a call with these shapes."""
-        dtypes = [dtype for _, dtype, _ in self.relatives.arrays]
-        return [stand_in(Spec(*pair)) for pair in zip(shapes, dtypes, strict=True)]
+        pairs = zip(shapes, self.relatives.dtypes, strict=True)
+        return [stand_in(Spec(*pair)) for pair in pairs]
 
     def compile_own(self, shapes: Shapes, weights: Weights) -> None:
         """Compile the program of these calls' own bucket, in the background."""

@@ -21,11 +21,12 @@ from sardonyx.errors import SardonyxError
 from sardonyx.graph.buckets.automatic import ChangingSizes
 from sardonyx.graph.buckets.call_arrays import CallArrays
 from sardonyx.graph.buckets.derived import Derivation
-from sardonyx.graph.buckets.families import Shapes, SizePattern
+from sardonyx.graph.buckets.families import SizePattern
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.recording import Relatives
 from sardonyx.graph.buckets.sampled_traces import SampledTraces
 from sardonyx.graph.buckets.searching import Search
+from sardonyx.graph.calls.dimensions import Shapes
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.programs.background import COMPILES, UNFORKED
 from sardonyx.graph.programs.replay import Recording

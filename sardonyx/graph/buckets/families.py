@@ -13,18 +13,11 @@ from sardonyx.graph.buckets.expressions import Expression, parse
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.plans import PaddedCallPlan, PlanFormulas
 from sardonyx.graph.buckets.row_pieces import SplitCalls
+from sardonyx.graph.calls.dimensions import Place, Shapes, Take, dimensions_of
 from sardonyx.graph.ir import ValueInfo
 
-Shapes: TypeAlias = Sequence[tuple[int, ...]]
 # The sizes of a bucket, and the other dimensions of its calls.
 BucketKey: TypeAlias = tuple[SizeVector, tuple[int, ...]]
-
-
-class Place(NamedTuple):
-    """One dimension of a call's arrays."""
-
-    array: int
-    axis: int
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -36,7 +29,10 @@ class SizePattern:
     # Dimensions that repeat a size, by its number; and those that are computed from sizes.
     repeated: tuple[tuple[Place, int], ...]
     computed: tuple[tuple[Place, Expression], ...]
-    others: tuple[Place, ...]
+    # These, those that repeat one, and all others.
+    sizes_of: Take
+    repeated_of: Take
+    others_of: Take
 
     @classmethod
     def of(cls, infos: Sequence[ValueInfo], shapes: Shapes, names: Sequence[str]) -> SizePattern:
@@ -56,13 +52,16 @@ class SizePattern:
                 else:
                     others.append(place)
         order = tuple(places[name] for name in names)
-        return cls(tuple(names), order, tuple(repeated), tuple(computed), tuple(others))
+        takes = [Take(each, shapes) for each in (order, [place for place, _ in repeated], others)]
+        return cls(tuple(names), order, tuple(repeated), tuple(computed), *takes)
 
     def sizes(self, shapes: Shapes) -> SizeVector | None:
         """Return the sizes of a call; None if its shapes contradict each other."""
-        sizes = tuple([shapes[array][axis] for array, axis in self.places])
-        for (array, axis), number in self.repeated:
-            if shapes[array][axis] != sizes[number]:
+        dimensions = dimensions_of(shapes)
+        sizes = self.sizes_of(dimensions)
+        if self.repeated:
+            expected = tuple([sizes[number] for _, number in self.repeated])
+            if self.repeated_of(dimensions) != expected:
                 return None
         if self.computed:
             named = dict(zip(self.names, sizes, strict=True))
@@ -73,7 +72,7 @@ class SizePattern:
 
     def rest(self, shapes: Shapes) -> tuple[int, ...]:
         """Return the dimensions that do not follow from the sizes."""
-        return tuple([shapes[array][axis] for array, axis in self.others])
+        return self.others_of(dimensions_of(shapes))
 
     def resized(self, shapes: Shapes, sizes: SizeVector) -> Shapes:
         """Return the shapes with these sizes in place of their own, where none is computed."""
@@ -97,7 +96,8 @@ class Family:
     """Calls whose arrays have the same libraries, ranks and dtypes."""
 
     pattern: SizePattern
-    padded: Callable[[Mapping[str, int]], Mapping[str, int]]
+    # The sizes of a bucket, for names and sizes of a call.
+    bucket_of: Callable[[Sequence[str], SizeVector], SizeVector]
     # How many times as large as its sizes the bucket of a call may be.
     reach: int = 1
     # By the sizes of the bucket and the other dimensions.
@@ -165,8 +165,7 @@ class Family:
 
     def key(self, sizes: SizeVector, shapes: Shapes) -> BucketKey:
         """Return the sizes of a call's bucket, and its other dimensions."""
-        padded = self.padded(dict(zip(self.pattern.names, sizes, strict=True)))
-        return tuple(padded.values()), self.pattern.rest(shapes)
+        return self.bucket_of(self.pattern.names, sizes), self.pattern.rest(shapes)
 
 
 def reaches(bucket: SizeVector, sizes: SizeVector, reach: int) -> bool:

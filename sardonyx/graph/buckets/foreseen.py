@@ -14,8 +14,8 @@ from typing import NamedTuple
 from sardonyx.backends import processors
 from sardonyx.backends.base import Backend
 from sardonyx.graph.buckets.automatic import REACH, STEPS
-from sardonyx.graph.buckets.families import Shapes
 from sardonyx.graph.buckets.sizes import Sizes
+from sardonyx.graph.calls.dimensions import Shapes
 from sardonyx.graph.ir import Dimension, Graph, ValueInfo
 
 # Traces of smaller networks take too little time to care.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from operator import mul
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,7 +46,9 @@ class Formula:
     sample: Array
     # A row per term, a column per element; None for an array that is equal at all sizes.
     factors: Array | None
-    convert: Callable[[Array, np.dtype[Any]], Array]
+    convert: Callable[[Sequence[int], np.dtype[Any]], Array]
+    # The same factors by elements, if they are few.
+    few: Sequence[Sequence[int]] | None = None
 
     @property
     def is_inverse(self) -> bool:
@@ -56,8 +59,19 @@ class Formula:
         """Return the array, for the terms of the sizes."""
         if self.factors is None:
             return self.sample
-        numbers: Array = np.dot(of_sizes, self.factors)
-        return self.convert(numbers, self.sample.dtype).reshape(self.sample.shape)
+        array = self.convert(self.numbers(of_sizes), self.sample.dtype)
+        return array if self.sample.ndim == 1 else array.reshape(self.sample.shape)
+
+    def numbers(self, of_sizes: Sequence[int]) -> list[int]:
+        """Return the elements of an array of integers, for the terms of the sizes."""
+        if self.factors is None:
+            return list(self.sample.ravel().tolist())
+        if self.few is None:
+            return list(np.dot(of_sizes, self.factors).tolist())
+        if len(of_sizes) == 2:
+            size = of_sizes[1]
+            return [constant + factor * size for constant, factor in self.few]
+        return [sum(map(mul, row, of_sizes)) for row in self.few]
 
     @classmethod
     def fitted(cls, sampled: Sequence[SizeVector], values: Sequence[Array]) -> Formula | None:
@@ -78,7 +92,9 @@ class Formula:
             factors = np.round(np.linalg.lstsq(rows.astype(np.float64), numbers)[0])
             if (abs(factors) > LARGEST).any():
                 continue
-            formula = cls(first, factors.astype(np.int64), convert)
+            exact = factors.astype(np.int64)
+            few = exact.T.tolist() if first.size <= FEW_NUMBERS else None
+            formula = cls(first, exact, convert, few)
             pairs = zip(rows.tolist(), values, strict=True)
             if all(formula.at(row).tobytes() == value.tobytes() for row, value in pairs):
                 return formula
@@ -87,15 +103,20 @@ class Formula:
 
 # Sums of products of such numbers with sizes are exact in 64 bits.
 LARGEST = 2**31
+# To calculate so many numbers takes Python less time than NumPy, at each new size of a bucket.
+FEW_NUMBERS = 32
 
 
-def _cast(numbers: Array, dtype: np.dtype[Any]) -> Array:
-    return numbers.astype(dtype)
+def _cast(numbers: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    try:
+        return np.array(numbers, dtype)
+    except OverflowError:  # Where a graph casts larger numbers, they wrap around.
+        return np.array(numbers, np.int64).astype(dtype)
 
 
-def _inverse(numbers: Array, dtype: np.dtype[Any]) -> Array:
+def _inverse(numbers: Sequence[int], dtype: np.dtype[Any]) -> Array:
     with np.errstate(divide="ignore"):
-        return (1 / numbers).astype(dtype)
+        return (1 / np.array(numbers, np.int64)).astype(dtype)
 
 
 def _as_float(columns: Array) -> Array:

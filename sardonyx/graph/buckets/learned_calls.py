@@ -11,10 +11,11 @@ from typing import NamedTuple, TypeAlias
 
 from sardonyx.graph.buckets.automatic import ChangingSizes
 from sardonyx.graph.buckets.derived import Derivation
-from sardonyx.graph.buckets.families import Shapes, SizePattern
+from sardonyx.graph.buckets.families import SizePattern
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording
 from sardonyx.graph.buckets.searching import Search
+from sardonyx.graph.calls.dimensions import Shapes
 from sardonyx.graph.programs.replay import Recording
 from sardonyx.graph.values.params import Weights
 from sardonyx.logs import Log
@@ -81,6 +82,8 @@ class Pace:
 
         Between the largest that ran and the smallest that did not, the larger half cannot.
         """
+        if not self.refuses:
+            return False
         most = max((n for n, seconds in self.seconds.items() if seconds < math.inf), default=0)
         refused = min((n for n in self.seconds if n > most), default=math.inf)
         return 2 * count >= most + refused

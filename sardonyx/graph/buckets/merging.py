@@ -309,4 +309,4 @@ def _partial(parts: list[Any]) -> Any:
 
 def _numbers_at(formula: Formula, sizes: SizeVector) -> Numbers:
     of_sizes = terms(sizes)
-    return Numbers(formula.at(of_sizes).tolist(), of_sizes)
+    return Numbers(formula.numbers(of_sizes), of_sizes)

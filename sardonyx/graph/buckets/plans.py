@@ -47,12 +47,12 @@ class PaddedProgram:
         return all(s.is_compiled or s.segment is None or s.segment.host for s in stages)
 
 
-class PaddedValue(NamedTuple):
-    """A computed value in an output: its register, that of the padded array, and its cut."""
+class ComputedValues(NamedTuple):
+    """The computed values in outputs: their registers, those of the padded arrays, and cuts."""
 
-    register: int
-    padded: int
-    cut: Cut
+    registers: Sequence[int]
+    padded: Sequence[int]
+    cuts: Sequence[Cut]
 
 
 class Rows(NamedTuple):
@@ -89,7 +89,7 @@ class PaddedCallPlan:
     program: PaddedProgram
     runtime_args: Sequence[Array]
     outputs: tuple[Value, ...]
-    computed: Sequence[PaddedValue]
+    computed: ComputedValues
     # If smaller programs compute a few rows at a time: the first of them is `program`.
     split: RowPieces | None = None
 
@@ -111,24 +111,70 @@ class PaddedCallPlan:
     @property
     def form(self) -> Any:
         """Equal for plans that differ in numbers only."""
-        padded = {value.register: (value.padded, value.cut.split) for value in self.computed}
+        values = zip(*self.computed, strict=True)
+        padded = {register: (padded, cut.split) for register, padded, cut in values}
         return self.program, [_form(leaf, padded) for leaf in self.leaves]
 
     @property
     def leaves(self) -> Iterator[Static | Device]:
         return (leaf for output in self.outputs for leaf in leaves(output))
 
-    @property
-    def cut_sizes(self) -> Array:
-        """The numbers in all cuts, one after the other."""
-        numbers = [n for value in self.computed for n in (*value.cut.true, *value.cut.shape)]
-        return np.asarray(numbers, np.int64)
-
 
 def _form(leaf: Static | Device, padded: Mapping[int, Any]) -> Any:
     if isinstance(leaf, Static):
         return leaf.dtype, leaf.shape
     return leaf.name if isinstance(leaf, Weight) else padded.get(leaf.register, leaf.register)
+
+
+class CutPlace(NamedTuple):
+    """How a cut splits axes, and where its numbers begin and end among those of all cuts."""
+
+    split: tuple[int, ...]
+    start: int
+    middle: int
+    stop: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CutFormulas:
+    """The cuts for all sizes. Many values have the same one, as the caches of a decoder do."""
+
+    numbers: Formula
+    places: Sequence[CutPlace]
+    # Which cut each value has.
+    of_values: Sequence[int]
+
+    @classmethod
+    def fitted(
+        cls, sampled: Sequence[SizeVector], sampled_cuts: Sequence[Sequence[Cut]]
+    ) -> CutFormulas | None:
+        """Return formulas for these cuts at these sizes; None if there are none."""
+        columns = list(zip(*sampled_cuts, strict=True))
+        distinct = {cuts: i for i, cuts in enumerate(dict.fromkeys(columns))}
+        rows = [
+            [n for cuts in distinct for n in (*cuts[i].true, *cuts[i].shape)]
+            for i in range(len(sampled))
+        ]
+        numbers = Formula.fitted(sampled, [np.asarray(row, np.int64) for row in rows])
+        if numbers is None:
+            return None
+        places = list(_places([cuts[0] for cuts in distinct]))
+        return cls(numbers, places, [distinct[cuts] for cuts in columns])
+
+    def at(self, of_sizes: Sequence[int]) -> list[Cut]:
+        """Return the cut of each value, for the terms of the sizes."""
+        numbers = tuple(self.numbers.numbers(of_sizes))
+        cuts = [
+            Cut(split, numbers[start:middle], numbers[middle:stop])
+            for split, start, middle, stop in self.places
+        ]
+        return [cuts[i] for i in self.of_values]
+
+
+def _places(cuts: Sequence[Cut]) -> Iterator[CutPlace]:
+    edges = accumulate((len(cut.true) + len(cut.shape) for cut in cuts), initial=0)
+    for (start, stop), cut in zip(pairwise(edges), cuts, strict=True):
+        yield CutPlace(cut.split, start, start + len(cut.true), stop)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -138,9 +184,7 @@ class PlanFormulas:
     sample: PaddedCallPlan
     runtime_args: Sequence[Formula]
     statics: Sequence[Formula]
-    cuts: Formula
-    # Where the numbers of each cut begin and end.
-    places: Sequence[tuple[int, int, int]]
+    cuts: CutFormulas
     # The smallest sizes that they were proved for.
     smallest: SizeVector
 
@@ -157,19 +201,14 @@ class PlanFormulas:
             columns = zip(*map(values, plans), strict=True)
             return [Formula.fitted(sampled, column) for column in columns]
 
-        formulas = fitted(lambda plan: [*plan.runtime_args, *_statics(plan), plan.cut_sizes])
+        formulas = fitted(lambda plan: [*plan.runtime_args, *_statics(plan)])
+        cuts = CutFormulas.fitted(sampled, [plan.computed.cuts for plan in plans])
         complete = [formula for formula in formulas if formula is not None]
-        if len(complete) < len(formulas):
+        if cuts is None or len(complete) < len(formulas):
             return None
         count = len(first.runtime_args)
-        return cls(
-            first,
-            complete[:count],
-            complete[count:-1],
-            complete[-1],
-            list(_places(first.computed)),
-            tuple(map(min, zip(*sampled, strict=True))),
-        )
+        smallest = tuple(map(min, zip(*sampled, strict=True)))
+        return cls(first, complete[:count], complete[count:], cuts, smallest)
 
     def hold(self, sizes: SizeVector) -> bool:
         """Whether they were proved for sizes as small as these."""
@@ -178,13 +217,8 @@ class PlanFormulas:
     def at(self, sizes: SizeVector) -> PaddedCallPlan:
         """Return the plan for these sizes."""
         of_sizes = terms(sizes)
-        numbers = self.cuts.at(of_sizes).tolist()
-        computed = [
-            value._replace(
-                cut=Cut(value.cut.split, tuple(numbers[start:middle]), tuple(numbers[middle:stop]))
-            )
-            for value, (start, middle, stop) in zip(self.sample.computed, self.places, strict=True)
-        ]
+        registers, padded, _ = self.sample.computed
+        computed = ComputedValues(registers, padded, self.cuts.at(of_sizes))
         runtime_args = [formula.at(of_sizes) for formula in self.runtime_args]
         outputs = self.sample.outputs
         if self.statics:
@@ -203,10 +237,3 @@ def _with_statics(value: Value, arrays: Iterator[Static]) -> Value:
     if isinstance(value, (Map, MapRows)):
         return replace(value, values=_with_statics(value.values, arrays))
     return next(arrays) if isinstance(value, Static) else value
-
-
-def _places(computed: Sequence[PaddedValue]) -> Iterator[tuple[int, int, int]]:
-    lengths = [(len(value.cut.true), len(value.cut.shape)) for value in computed]
-    edges = accumulate((sum(pair) for pair in lengths), initial=0)
-    for (start, stop), (true, _) in zip(pairwise(edges), lengths, strict=True):
-        yield start, start + true, stop

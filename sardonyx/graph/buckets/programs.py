@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sardonyx.backends.padding.axes import Cut, Different, Layout, Unpaddable
+from sardonyx.backends.padding.axes import Cut, Different, Unpaddable
 from sardonyx.backends.padding.protocols import Padding
 from sardonyx.errors import InvalidInput, SardonyxError
 from sardonyx.graph.buckets.call_arrays import CallArrays
@@ -20,7 +20,7 @@ from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.folded import are_regular
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.patience import Patience
-from sardonyx.graph.buckets.plans import PaddedCallPlan, PaddedProgram, PaddedValue, PlanFormulas
+from sardonyx.graph.buckets.plans import ComputedValues, PaddedCallPlan, PaddedProgram, PlanFormulas
 from sardonyx.graph.buckets.row_pieces import SplitCalls, rows_of, run_in_pieces
 from sardonyx.graph.buckets.sampled_traces import MAX_TRACES, SampledTraces, Shown, TraceFor
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
@@ -115,10 +115,10 @@ class Buckets:
                 stage.run(frame, self.compiler, weights, inline=False)
         own = dict(enumerate(inputs))
         is_native = any(map(backend.owns, inputs))
-        padded = [frame[value.padded] for value in plan.computed]
-        cuts = [value.cut for value in plan.computed]
-        results = self.padding.unpad(padded, cuts, is_native=is_native)
-        own.update(zip((value.register for value in plan.computed), results, strict=True))
+        computed = plan.computed
+        padded = [frame[register] for register in computed.padded]
+        results = self.padding.unpad(padded, computed.cuts, is_native=is_native)
+        own.update(zip(computed.registers, results, strict=True))
         return outputs_of(plan.outputs, own, weights)
 
     def _run_on_host(
@@ -132,7 +132,7 @@ class Buckets:
         """Run a segment on arrays without padding, and return them and its results."""
         assert stage.segment is not None
         backend = self.compiler.backend
-        cuts = {value.padded: value.cut for value in plan.computed}
+        cuts = dict(zip(plan.computed.padded, plan.computed.cuts, strict=True))
         true = dict(enumerate(inputs))
         for register in stage.segment.inputs:
             if register in cuts:
@@ -178,9 +178,9 @@ class Buckets:
             self.traced.clear()
             self.version = weights.static_version
 
-    def padded_sizes(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
-        """Return the sizes that such a call is padded to."""
-        return self.sizes.padded(sizes)
+    def bucket_of(self, names: Sequence[str], sizes: SizeVector) -> SizeVector:
+        """Return what the sizes with these names are padded to."""
+        return self.sizes.bucket_of(names, sizes)
 
     def has_program(self, call: CallArrays) -> bool:
         """Whether some call of the same bucket has a compiled program."""
@@ -374,11 +374,11 @@ class Buckets:
         arrays = [leaf for output in outputs for leaf in leaves(output)]
         registers = {leaf.register for leaf in arrays if isinstance(leaf, Device)}
         registers |= comparison.read_on_host
-        computed = [
-            _padded_value(register, *comparison.counterparts[register])
-            for register in sorted(registers)
-            if register >= len(call.arrays) and register in comparison.counterparts
-        ]
+        counterparts = comparison.counterparts
+        known = [r for r in sorted(registers) if r >= len(call.arrays) and r in counterparts]
+        padded = [counterparts[register][0] for register in known]
+        cuts = [Cut.of(counterparts[register][1]) for register in known]
+        computed = ComputedValues(known, padded, cuts)
         return PaddedCallPlan(bucket.programs[key], runtime_args, outputs, computed)
 
     def _program(
@@ -415,10 +415,6 @@ class Buckets:
 
 def _trace_key(call: CallArrays, sizes: Mapping[str, int]) -> Any:
     return tuple(sizes), tuple(call.specs(sizes))
-
-
-def _padded_value(register: int, padded: int, layout: Layout) -> PaddedValue:
-    return PaddedValue(register, padded, Cut.of(layout))
 
 
 def sizes_text(sizes: Mapping[str, int]) -> str:

@@ -8,13 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from sardonyx.graph.buckets.call_arrays import CallArrays
 from sardonyx.graph.buckets.derived import Derivation
-from sardonyx.graph.buckets.families import BucketKey, Family, Shapes, SizePattern, reaches
+from sardonyx.graph.buckets.families import BucketKey, Family, SizePattern, reaches
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.patience import Patience
 from sardonyx.graph.buckets.plans import PaddedCallPlan, PlanFormulas
 from sardonyx.graph.buckets.programs import Buckets
+from sardonyx.graph.calls.dimensions import Shapes
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.programs.program import Program
 from sardonyx.graph.programs.replay import NewKey, Recording
@@ -33,32 +36,35 @@ class Relatives(NamedTuple):
     """What calls have in common that differ in sizes only."""
 
     donated: tuple[str, ...]
-    # The library and dtype of each array, and its sizes; all sizes beyond 1 count as 2.
-    arrays: tuple[Any, ...]
+    # The library, dtype and rank of each array.
+    kinds: tuple[Any, ...]
+    # The sizes of all arrays; all beyond 1 count as 2.
+    sizes: tuple[int, ...]
 
     @property
     def has_single(self) -> bool:
         """Whether an array has a size of 1."""
-        return any(1 in sizes for *_, sizes in self.arrays)
+        return 1 in self.sizes
+
+    @property
+    def dtypes(self) -> list[np.dtype[Any]]:
+        """The dtypes of the arrays."""
+        return [dtype for _, dtype, _ in self.kinds]
 
     def resembles(self, other: Relatives) -> bool:
         """Whether they differ only in which sizes are 1, or 0."""
-        kinds, others = [
-            [(library, dtype, len(sizes)) for library, dtype, sizes in each.arrays]
-            for each in (self, other)
-        ]
-        return self.donated == other.donated and kinds == others
+        return self[:2] == other[:2]
 
     @classmethod
-    def of(cls, values: Sequence[Any], donated: tuple[str, ...]) -> Relatives | None:
-        """Return those of a call with these arguments; None if one of them is not an array."""
+    def of(cls, key: Any) -> Relatives | None:
+        """Return those of a call with this key; None if one of its arguments is not an array."""
+        donated, arrays = key
         try:
-            arrays = [
-                (type(a), a.dtype, tuple([n if n < 2 else 2 for n in a.shape])) for a in values
-            ]
-        except (AttributeError, TypeError):
+            kinds = tuple([(library, dtype, len(shape)) for library, shape, dtype in arrays])
+            sizes = tuple([n if n < 2 else 2 for _, shape, _ in arrays for n in shape])
+        except (TypeError, ValueError):
             return None
-        return cls(donated, tuple(arrays))
+        return cls(donated, kinds, sizes)
 
 
 class PaddedCalls:
@@ -97,7 +103,7 @@ class PaddedCalls:
         if family is None or relatives is None:
             pattern = SizePattern.of(call.infos, shapes, list(call.bucket))
             reach = buckets.sizes.reach
-            family = self._families[relatives] = Family(pattern, buckets.padded_sizes, reach)
+            family = self._families[relatives] = Family(pattern, buckets.bucket_of, reach)
         padded = PaddedRecording(
             plain.compiler, False, buckets=buckets, signature=call.without_data, family=family
         )
@@ -123,7 +129,7 @@ class PaddedCalls:
         all_sizes = [n for n in map(pattern.sizes, others) if n is not None and min(n) > 1]
 
         def reached(own: SizeVector) -> int:
-            bucket = tuple(sizes.padded(dict(zip(names, own, strict=True))).values())
+            bucket = sizes.bucket_of(names, own)
             return sum(reaches(bucket, each, sizes.reach) for each in all_sizes)
 
         own = tuple(call.sizes[name] for name in names)

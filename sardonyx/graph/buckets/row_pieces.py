@@ -121,7 +121,8 @@ def run_in_pieces(
     rows, pieces = plan.split
     is_native = any(map(backend.owns, inputs))
     arrays = [backend.fetch(each) if backend.owns(each) else each for each in inputs]
-    shapes = {value.register: value.cut.shape for value in plan.computed}
+    registers, _, cuts = plan.computed
+    shapes = {register: cut.shape for register, cut in zip(registers, cuts, strict=True)}
     own: dict[int, Any] = {}
     for piece, size, starts in pieces:
         for start in starts:

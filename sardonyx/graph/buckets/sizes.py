@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
@@ -77,6 +78,11 @@ class Sizes:
             for name, chosen in self.chosen.items()
             if sizes.get(name, 0) > 1
         }
+
+    def bucket_of(self, names: Sequence[str], sizes: Sequence[int]) -> tuple[int, ...]:
+        """Return what the sizes with these names are padded to, all of which are beyond 1."""
+        pairs = zip(names, sizes, strict=True)
+        return tuple([_at_least(size, self.chosen[name]) for name, size in pairs])
 
     def with_smaller_buckets(self, sizes: Mapping[str, int]) -> Sizes | None:
         """Return buckets half as far above these sizes; None if there are no such sizes."""
@@ -157,7 +163,10 @@ def _pair(size: int, smallest: int, traced: Collection[int]) -> tuple[int, int]:
 def _at_least(size: int, chosen: tuple[int, ...] | None) -> int:
     if chosen is None:
         return 1 << (size - 1).bit_length()
-    return next((n for n in chosen if n >= size), -(-size // chosen[-1]) * chosen[-1])
+    largest = chosen[-1]
+    if size > largest:
+        return -(-size // largest) * largest
+    return chosen[bisect_left(chosen, size)]
 
 
 def resized(

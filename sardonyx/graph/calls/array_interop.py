@@ -36,13 +36,16 @@ MOST_AXES = 64  # NumPy's limit
 
 def normalised(value: Any, info: ValueInfo) -> Any:
     """Convert lists and numbers in a caller's value to NumPy arrays of the declared type."""
-    if info.container == "optional":
+    container = info.container
+    if type(value) is np.ndarray and not container:
+        return value
+    if container == "optional":
         return None if value is None else normalised(value, element_of(info))
-    if info.container == "seq":
+    if container == "seq":
         if not isinstance(value, (list, tuple)):
             raise InvalidInput(f"The input '{info.name}' is a {info.type}: pass a list of arrays.")
         return [normalised(one, element_of(info)) for one in value]
-    if info.container == "map":
+    if container == "map":
         return _map_of(value, info)
     if value is None:
         raise InvalidInput(f"The input '{info.name}' ({info}) is None: pass an array.")
@@ -409,8 +412,8 @@ def check_input(spec: Spec, info: ValueInfo, sizes: dict[str, int]) -> None:
             f"{spec_text(spec)} with {len(spec.shape)}."
         )
     for axis, (size, declared) in enumerate(zip(spec.shape, info.shape, strict=True)):
-        expected = sizes.setdefault(declared, size) if isinstance(declared, str) else declared
-        if expected is not None and expected != size:
+        expected = sizes.setdefault(declared, size) if type(declared) is str else declared
+        if expected != size and expected is not None:
             raise InvalidInput(
                 f"The input '{info.name}' must have size {expected} on axis {axis} ({info}), "
                 f"but is {spec_text(spec)}."

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from operator import is_
+from operator import is_, itemgetter
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
+from sardonyx.backends.executable import Spec
 from sardonyx.graph.calls.array_interop import (
     Convert,
     Described,
@@ -18,6 +19,7 @@ from sardonyx.graph.calls.array_interop import (
     importer,
     leaf_of,
 )
+from sardonyx.graph.calls.dimensions import DeclaredSizes, dimensions_of
 from sardonyx.graph.calls.nested_values import NESTED, as_dicts, map_arrays
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.programs.compiler import Compiler
@@ -39,6 +41,8 @@ class Entry:
     static_version: int
     # The number of the last call that used the entry.
     used: int = 0
+    # What the model declares, if other calls are checked by this one.
+    declared: DeclaredSizes | None = None
 
     @classmethod
     def of(
@@ -76,6 +80,21 @@ class Entry:
             len(arrays) == len(arguments) and all(map(is_, arrays, arguments)),
             weights.static_version,
         )
+
+    def for_arrays(
+        self, arrays: Sequence[Any], infos: Sequence[ValueInfo], weights: Weights
+    ) -> Entry:
+        """Check the shapes of a call that differs in sizes only; return the entry of such calls."""
+        assert self.declared is not None
+        if not self.declared.agree(dimensions_of([array.shape for array in arrays])):
+            sizes: dict[str, int] = {}
+            for array, info in zip(arrays, infos, strict=True):
+                check_input(Spec(array.shape, array.dtype), leaf_of(info), sizes)
+        recording = self.recording
+        new = Recording(recording.compiler, recording.inline, True, recording.inputs)
+        entry = self.with_recording(new)
+        entry.static_version = weights.static_version
+        return entry
 
     def with_recording(self, recording: Recording) -> Entry:
         """Return the entry for calls that differ in their recording only.
@@ -151,6 +170,8 @@ class Entries:
     by_key: dict[Any, Entry] = field(default_factory=dict)
     # Entries of padded calls, by all but their sizes.
     relatives: dict[Any, Entry] = field(default_factory=dict)
+    # Entries of calls with NumPy's arrays alone, without their recordings, by the same.
+    empty: dict[Any, Entry] = field(default_factory=dict)
     calls: int = 0
     # Calls without a recording.
     missed: int = 0
@@ -158,6 +179,8 @@ class Entries:
     traces: int = 0
     # Called with the key of an entry that was evicted.
     note_evicted: Callable[[Any], None] = _ignore
+    # When entries were last used, some time ago, with those that are still kept; the newest first.
+    _in_order: list[tuple[int, Any, Entry]] = field(default_factory=list)
     # Why entries were dropped, by hashes of their keys.
     _dropped: dict[int, str] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
@@ -165,21 +188,43 @@ class Entries:
     def keep(self, key: Any, entry: Entry) -> Entry:
         """Keep and return an entry, or the one that another thread kept before; evict others."""
         with self._lock:
-            present = self.by_key.get(key)
-            if present is not None and present.static_version >= entry.static_version:
-                return present
-            self.by_key[key] = entry
+            present = self.by_key.setdefault(key, entry)
+            if present is not entry:
+                if present.static_version >= entry.static_version:
+                    return present
+                self._replace(key, entry)
             entry.used = self.calls
             evicted = []
             while len(self.by_key) > self.most:
-                oldest = min(list(self.by_key.items()), key=lambda item: item[1].used)[0]
-                if self.by_key.pop(oldest, None) is not None:
-                    self.evicted += 1
-                    self._note_dropped(oldest, EVICTED)
-                    evicted.append(oldest)
+                oldest = self._least_recently_used()
+                del self.by_key[oldest]
+                self.evicted += 1
+                self._note_dropped(oldest, EVICTED)
+                evicted.append(oldest)
         for each in evicted:
             self.note_evicted(each)
         return entry
+
+    def _replace(self, key: Any, entry: Entry | None) -> None:
+        if entry is None:
+            del self.by_key[key]
+        else:
+            self.by_key[key] = entry
+        self._in_order.clear()
+
+    def _least_recently_used(self) -> Any:
+        """Return a key; entries are put in order once for many calls: to look for one takes 20 us.
+
+        What was used or kept since then is newer than all that was not.
+        """
+        while True:
+            while self._in_order:
+                used, key, entry = self._in_order.pop()
+                if entry.used == used:
+                    return key
+            found = [(entry.used, key, entry) for key, entry in self.by_key.items()]
+            found.sort(key=itemgetter(0))
+            self._in_order = found[::-1]
 
     def _note_dropped(self, key: Any, reason: str) -> None:
         self._dropped[hash(key)] = reason
@@ -201,26 +246,36 @@ class Entries:
         with self._lock:
             if self.by_key.get(key) is not entry:
                 return
-            if recording is None:
-                del self.by_key[key]
-                return
-            self.by_key[key] = padded = entry.with_recording(recording)
-        self.keep_relative(relative_key, padded)
+            padded = None if recording is None else entry.with_recording(recording)
+            self._replace(key, padded)
+        if padded is not None:
+            self.keep_relative(relative_key, padded)
 
     def forget_before(self, static_version: int) -> None:
         """Drop the entries recorded for older values of params that tracing reads."""
         with self._lock:
             for key, entry in list(self.by_key.items()):
                 if entry.static_version < static_version:
-                    del self.by_key[key]
+                    self._replace(key, None)
                     self._note_dropped(key, OUTDATED)
 
     def keep_relative(self, key: Any, entry: Entry) -> None:
         """Keep the entry of a padded call for others that differ in sizes only."""
+        self._keep(self.relatives, key, entry)
+
+    def keep_empty(self, key: Any, entry: Entry, declared: DeclaredSizes) -> None:
+        """Keep what is the same for all calls that differ in sizes only."""
+        recording = entry.recording
+        empty = Recording(recording.compiler, recording.inline, True, recording.inputs)
+        kept = entry.with_recording(empty)
+        kept.declared = declared
+        self._keep(self.empty, key, kept)
+
+    def _keep(self, entries: dict[Any, Entry], key: Any, entry: Entry) -> None:
         with self._lock:
-            self.relatives[key] = entry
-            if len(self.relatives) > self.most:
-                del self.relatives[next(iter(self.relatives))]
+            entries[key] = entry
+            if len(entries) > self.most:
+                del entries[next(iter(entries))]
 
     def clear(self) -> None:
         with self._lock:
@@ -228,3 +283,5 @@ class Entries:
                 self._note_dropped(key, RELEASED)
             self.by_key.clear()
             self.relatives.clear()
+            self.empty.clear()
+            self._in_order.clear()

@@ -17,31 +17,26 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.padding.protocols import Padding
 from sardonyx.display.units import counted
 from sardonyx.errors import InvalidInput
 from sardonyx.garbage import RARELY_COLLECTED
 from sardonyx.graph.buckets.automatic_calls import AutomaticCalls
 from sardonyx.graph.buckets.derived_calls import DerivedCalls
 from sardonyx.graph.buckets.folded import NotingTracer
-from sardonyx.graph.buckets.foreseen import Foresight
-from sardonyx.graph.buckets.programs import Buckets
-from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
-from sardonyx.graph.buckets.sampled_traces import SampledTraces
+from sardonyx.graph.buckets.recording import PaddedRecording, Relatives
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
-from sardonyx.graph.buckets.sizes import Sizes
-from sardonyx.graph.buckets.unnamed import UnnamedCalls
 from sardonyx.graph.calls.arguments import in_input_order, registers_of
-from sardonyx.graph.calls.array_interop import normalised
+from sardonyx.graph.calls.array_interop import leaf_of, normalised
+from sardonyx.graph.calls.dimensions import DeclaredSizes
 from sardonyx.graph.calls.nested_values import described, key_of, map_arrays
 from sardonyx.graph.calls.results import on_host
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.ir import Source, ValueInfo
+from sardonyx.graph.model.changing_sizes import ChangingSizes, ServedCalls
 from sardonyx.graph.model.entries import EVICTED, Entries, Entry
 from sardonyx.graph.model.interface import PLAIN, CallOptions
 from sardonyx.graph.model.shared import Shared
 from sardonyx.graph.model.signature_texts import difference, signature_text
-from sardonyx.graph.model.weak_methods import weakly
 from sardonyx.graph.profiling.measuring import MeasuredCall, measured
 from sardonyx.graph.profiling.profile import Profile
 from sardonyx.graph.profiling.watching import Watch
@@ -129,10 +124,11 @@ class Form:
         arguments = in_input_order(self._infos, inputs, named)
         entries, weights = self.entries, self._weights.now()
         try:
-            entry = entries.by_key[
-                options.donated, tuple([(type(a), a.shape, a.dtype) for a in arguments])
-            ]
-        except (KeyError, AttributeError, TypeError):
+            key = options.donated, tuple([(type(a), a.shape, a.dtype) for a in arguments])
+            entry = entries.by_key.get(key) or self._of_bucket(key, weights)
+        except (AttributeError, TypeError):
+            entry = None
+        if entry is None:
             recorder = next((a for a in arguments if hasattr(type(a), "inline_model")), None)
             if recorder is not None:
                 inlined: Sequence[Any] = recorder.inline_model(self.source, weights, arguments)
@@ -279,10 +275,9 @@ class Form:
         entry = self.entries.by_key.get(key)
         if entry is not None and entry.static_version >= weights.static_version:
             return entry
-        resized = self._resized(arguments, options, weights)
+        resized = self._of_bucket(key, weights)
         if resized is not None:
-            _BUCKETS.debug("A bucket serves %s.", partial(signature_text, key, self._infos))
-            return self.entries.keep(key, resized)
+            return resized
         with postponed():
             new = self._new_entry(key, arguments, options, weights, learns=learns)
             kept = self.entries.keep(key, new)
@@ -308,12 +303,12 @@ class Form:
         *,
         learns: bool,
     ) -> Entry:
-        entry = Entry.of(arguments, self._infos, self._shared.compiler, weights, options.donated)
+        relatives = Relatives.of(key)
+        entry = self._empty_entry(relatives, arguments, options, weights)
         padded = self._padded_calls
         if padded is None or (isinstance(padded, AutomaticCalls | DerivedCalls) and not learns):
             return entry
         arrays = self._imported(arguments, entry)
-        relatives = Relatives.of(arguments, options.donated) if entry.is_flat else None
         recording = padded.recording
         if isinstance(padded, AutomaticCalls) and self._shared.compiler.interprets:
             publish = partial(self.entries.publish, key, relatives, entry)
@@ -324,53 +319,47 @@ class Form:
             self.entries.keep_relative(relatives, entry)
         return entry
 
-    def _resized(
-        self, arguments: list[Any], options: CallOptions, weights: Weights
-    ) -> Entry | None:
+    def _empty_entry(
+        self,
+        relatives: Relatives | None,
+        arguments: list[Any],
+        options: CallOptions,
+        weights: Weights,
+    ) -> Entry:
+        """Return an entry for calls like this one, without stages."""
+        empty = self.entries.empty.get(relatives)
+        if empty is not None:
+            return empty.for_arrays(arguments, self._infos, weights)
+        entry = Entry.of(arguments, self._infos, self._shared.compiler, weights, options.donated)
+        if relatives is not None and entry.to_numpy:
+            shapes = [array.shape for array in arguments]
+            declared = DeclaredSizes(list(map(leaf_of, self._infos)), shapes)
+            self.entries.keep_empty(relatives, entry, declared)
+        return entry
+
+    def _of_bucket(self, key: Any, weights: Weights) -> Entry | None:
         """Return the entry of a padded call, with the plan for the sizes of this one."""
         if not self.entries.relatives:
             return None
-        relatives = Relatives.of(arguments, options.donated)
+        relatives = Relatives.of(key)
         entry = self.entries.relatives.get(relatives)
         if relatives is None or entry is None or entry.static_version != weights.static_version:
             return None
         assert isinstance(entry.recording, PaddedRecording)
-        shapes, padded = [tuple(array.shape) for array in arguments], self._padded_calls
+        shapes, padded = [tuple(shape) for _, shape, _ in key[1]], self._padded_calls
         resized = entry.recording.resized(shapes)
         if isinstance(padded, AutomaticCalls) and self._shared.compiler.interprets:
             resized = padded.unless_slow(resized, relatives, shapes, weights)
-        return None if resized is None else entry.with_recording(resized)
+        if resized is None:
+            return None
+        _BUCKETS.debug("A bucket serves %s.", partial(signature_text, key, self._infos))
+        return self.entries.keep(key, entry.with_recording(resized))
 
     @cached_property
-    def _padded_calls(self) -> PaddedCalls | AutomaticCalls | DerivedCalls | UnnamedCalls | None:
-        """Serves calls whose sizes change; it pads them if programs are compiled."""
-        sizes = self._shared.options.buckets
-        if not sizes:
-            return None
-        padding = self.backend.padding()
-        # NumPy runs all sizes without compiling, so that nothing needs padding.
-        if padding is None or self._shared.compiler.mode == NEVER:
-            runs_steps = self.backend.compiled or self.backend.follows_numpy
-            return self._derived_calls() if runs_steps else None
-        new_buckets = partial(self._new_buckets, padding)
-        if sizes.are_automatic:
-            derived = self._derived_calls(), Foresight.of(self._infos, self.source.graph)
-            return AutomaticCalls(new_buckets, self._infos, self._recall_plain, *derived)
-        if sizes.unnamed:
-            return UnnamedCalls(new_buckets, sizes, self._infos)
-        return PaddedCalls(new_buckets(sizes), self._infos)
-
-    def _derived_calls(self) -> DerivedCalls:
-        return DerivedCalls(weakly(self._new_samples), self._infos, weakly(self._recall_plain))
-
-    def _new_buckets(self, padding: Padding, sizes: Sizes) -> Buckets:
-        compiler, constants = self._shared.compiler, self._shared.constants
-        lock, rewrites = self._padding_lock, self.source.rewrites
-        return Buckets(sizes, padding, compiler, constants, self._collected, lock, rewrites)
-
-    def _new_samples(self) -> SampledTraces:
-        constants, rewrites = self._shared.constants, self.source.rewrites
-        return SampledTraces(self.backend, constants, weakly(self._collected), rewrites)
+    def _padded_calls(self) -> ServedCalls | None:
+        methods = self._collected, self._recall_plain
+        parts = self.source, self._shared, self._infos, *methods, self._padding_lock
+        return ChangingSizes(*parts).served()
 
     def _collected(
         self, recorder: SegmentCollector, values: Sequence[Any]

@@ -43,6 +43,7 @@ class Bound(NamedTuple):
     needs_no_scope: bool = False
 
 
+_NO_ARRAYS = Binding()
 _UNBOUND = Bound(-1, _unbound, ())
 
 
@@ -51,7 +52,7 @@ class Stage:
     """A segment of a recording, its arrays of weights and constants, and what follows it."""
 
     segment: Segment | None = None
-    binding: Binding = field(default_factory=Binding)
+    binding: Binding = _NO_ARRAYS
     # Positions of the segment's arguments that the caller donated.
     donated: tuple[int, ...] = ()
     # Of the segment's inputs and results.
@@ -85,7 +86,10 @@ class Stage:
     _used: int = 0
 
     def __post_init__(self) -> None:
-        outputs = self.outputs or ()
+        outputs = self.outputs
+        if not outputs:
+            self.registers = ()
+            return
         arrays = [v for v in outputs if isinstance(v, Device) and not isinstance(v, Weight)]
         if len(arrays) == len(outputs):
             self.registers = tuple([device.register for device in arrays])
