@@ -25,6 +25,7 @@ from sardonyx.cli.options import (
     shape_option,
 )
 from sardonyx.cli.shapes import Shapes, call_of
+from sardonyx.cli.size_checks import PaddedSize, padded_sizes
 from sardonyx.cli.tables import grid, put, screen
 from sardonyx.display.units import short
 from sardonyx.errors import InvalidInput, SardonyxError
@@ -88,8 +89,10 @@ def command(
     """Print whether a model runs, where, and what each part costs.
 
     Lists the operators that sardonyx does not have; or the segments of a call, where each runs and
-    what it costs by the compiler's counts. With --target the model is compiled for TPUs and GPUs
-    that need not be here, which needs the extra 'aot'. The status is 1 if the model does not run.
+    what it costs by the compiler's counts, and along which free dimensions calls can be padded to
+    share a program, or the node that prevents it. With --target the model is compiled for TPUs and
+    GPUs that need not be here, which needs the extra 'aot'. The status is 1 if the model does not
+    run.
     """
     _refuse_without_effect(
         targets,
@@ -139,14 +142,17 @@ def _check(
     except SardonyxError as error:
         _put_failure(path, model, error, as_json=as_json)
         return 1
+    padded = padded_sizes(path, model, arrays, device)
     if as_json:
-        put_json(_as_dict(model, arrays, program))
+        sizes = {each.title: {"padded": not each.reason, "reason": each.reason} for each in padded}
+        put_json({**_as_dict(model, arrays, program), "free_sizes": sizes})
         return 0
     console = screen()
     console.print(f"{printable(path)} can run on {model.backend}.", style="bold")
     inputs = [f"{name}: {_spec(array)}" for name, array in arrays.items()]
     console.print(f"A call with {printable(', '.join(inputs))}:\n")
     _print_program(console, program)
+    _print_sizes(console, padded)
     return 0
 
 
@@ -247,6 +253,17 @@ def _print_program(console: Console, program: Program) -> None:
         f"\n{kinds.count('static')} values are known while tracing, {kinds.count('alias')} are "
         f"aliases. A call waits for the device {_times(program.round_trips)}."
     )
+
+
+def _print_sizes(console: Console, padded: Sequence[PaddedSize]) -> None:
+    if not padded:
+        return
+    console.print("\nCalls of other sizes share a program by padding, if that is proved exact:\n")
+    rows = [
+        (printable(each.title), "yes" if each.reason is None else f"no: {printable(each.reason)}")
+        for each in padded
+    ]
+    put(console, grid(rows, "cyan", "none"))
 
 
 def _times(count: int) -> str:

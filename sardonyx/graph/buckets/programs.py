@@ -425,6 +425,9 @@ def sizes_text(sizes: Mapping[str, int]) -> str:
 class CannotPad(InvalidInput):
     """Padding would change the results of a call, or there is no proof that it does not."""
 
+    # What prevents it, without the sizes of the call.
+    reason = ""
+
 
 class BucketTooLarge(CannotPad):
     """The model does not run for the sizes of the bucket, as beyond its last position."""
@@ -434,10 +437,13 @@ def _refusal(call: CallArrays, reason: Exception, kind: type[CannotPad] = Cannot
     sizes = ", ".join(
         f"{name} from {call.sizes[name]} to {size}" for name, size in call.bucket.items()
     )
-    return kind(
-        f"A call cannot be padded to its bucket ({sizes}) and stay exact: "
-        f"{str(reason).rstrip('.')}. Leave this dimension out of the buckets."
+    why = str(reason).rstrip(".")
+    refusal = kind(
+        f"A call cannot be padded to its bucket ({sizes}) and stay exact: {why}. Leave this "
+        "dimension out of the buckets."
     )
+    refusal.reason = why
+    return refusal
 
 
 def _with_batches_of(least: int, sizes: SizeVector, call: CallArrays) -> SizeVector:
