@@ -1,13 +1,15 @@
 """Two decoders write 256 tokens with a cache that grows by one at each call, as exporters leave it.
 
 Run it: `python -m benchmarks.growing_cache`. Every call has sizes that no call had before; all
-options of both runtimes are their defaults. The tokens must be the same.
+options of both runtimes are their defaults. The tokens must be the same. A token has to read all
+matrices: how many GB of them a second stands beside what a copy of as many bytes reads and writes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -18,11 +20,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import onnx
 from rich.table import Table
 
 from benchmarks.models import HEAD_SIZE, HEADS, LAYERS
 from benchmarks.processes import measured_apart
 from benchmarks.results import console
+from benchmarks.roofline import copy_rate
 
 RUNTIMES = ("onnxruntime", "sardonyx")
 TOKENS = 256
@@ -146,6 +150,15 @@ def _export_llama(path: Path) -> Path:
     return path
 
 
+def matrix_bytes(path: str) -> int:
+    """The bytes of all weights that products read, some of them transposed before."""
+    graph = onnx.load(path, load_external_data=False).graph
+    readers = [node for node in graph.node if node.op_type in ("MatMul", "Gemm", "Transpose")]
+    read = {name for node in readers for name in node.input}
+    weights = [each for each in graph.initializer if each.name in read and len(each.dims) == 2]
+    return sum(math.prod(each.dims) * np.dtype(np.float32).itemsize for each in weights)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growing_cache", description=__doc__)
     parser.add_argument("--tokens", type=int, default=TOKENS)
@@ -157,10 +170,13 @@ def main() -> None:
     table = Table(title=f"{chosen.tokens} tokens with a cache that grows by one, default options")
     for column in ("decoder", "runtime"):
         table.add_column(column)
-    for column in ("ms a token", "ratio", "all, s", "ratio", "compiles", "traces"):
+    columns = "ms a token", "ratio", "GB/s", "of a copy", "all, s", "ratio", "compiles", "traces"
+    for column in columns:
         table.add_column(column, justify="right")
     for network, decoder in DECODERS.items():
         path = str(export(network, chosen.folder))
+        size = matrix_bytes(path)
+        copied = copy_rate(size)
         for batch, prompts, tokens in (
             (1, [5], chosen.tokens),
             (4, [5], chosen.tokens),
@@ -169,7 +185,9 @@ def main() -> None:
             title = f"{decoder.title}, batch {batch}"
             title += f", {len(prompts)} prompts" if len(prompts) > 1 else ""
             for row in _rows(Task(path, network, "", batch, prompts, tokens), chosen.rounds):
-                table.add_row(title, *row)
+                rate = size / (float(row[1]) * 1e-3)
+                read = f"{rate / 1e9:.1f}", f"{rate / copied:.2f}"
+                table.add_row(title, *row[:3], *read, *row[3:])
             table.add_section()
     console().print(table)
 

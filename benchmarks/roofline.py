@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
 
 ROUNDS = 20
 
@@ -46,6 +50,20 @@ def rates(copied: int = 2**30, rows: int = 8192) -> Rates:
     copy = _seconds(jax.jit(lambda x: x + 1), numbers)
     product = _seconds(jax.jit(lambda x: jnp.matmul(x, x, precision="highest")), matrix)
     return Rates(2 * numbers.nbytes / copy, 2 * rows**3 / product)
+
+
+def copy_rate(size: int) -> float:
+    """Bytes that a copy of so many reads and writes in a second, on all of the CPU's threads."""
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    count = max(size // threads, 1)
+    pairs = [(np.ones(count, np.uint8), np.zeros(count, np.uint8)) for _ in range(threads)]
+    times = []
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            list(pool.map(lambda pair: np.copyto(pair[1], pair[0]), pairs))
+            times.append(time.perf_counter() - start)
+    return 2 * count * threads / min(times)
 
 
 def rates_of_gpu() -> Rates:
