@@ -54,3 +54,15 @@ def test_later_calls_are_checked_as_the_first_one(xp: Backend, x: Any, y: Any, w
         with pytest.raises(InvalidInput, match=words):
             loaded(x, y)
     assert np.shape(loaded(ones(8, 3), ones(8, 4))) == (8, 7)
+
+
+def test_later_strings_are_checked_as_strings() -> None:
+    loaded = sardonyx.load(
+        parser.parse_model("""<ir_version: 10, opset_import: ["" : 22]>
+            g (string[n, 2] x) => (string[n, 2] y) { y = Identity(x) }"""),
+        backend="numpy",
+    )
+    for rows in (1, 2, 3):
+        assert loaded(np.full((rows, 2), "ab")).shape == (rows, 2)
+    with pytest.raises(InvalidInput, match="'x' must have size 2 on axis 1"):
+        loaded(np.full((4, 3), "ab"))

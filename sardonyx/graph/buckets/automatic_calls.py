@@ -80,9 +80,7 @@ class AutomaticCalls:
             return plain
         shapes = [tuple(value.shape) for value in values]
         with self._lock:
-            learned = self._learned.setdefault(relatives, LearnedCalls())
-            if len(self._learned) > MOST_KINDS:
-                del self._learned[next(iter(self._learned))]
+            learned = self._learned.get(relatives) or self._first_of(relatives)
             is_to_pad = self._is_to_pad(learned, shapes, waits=publish is None)
             is_small = is_to_pad and learned.is_small(shapes)
             is_padded = is_to_pad and not is_small
@@ -108,6 +106,13 @@ class AutomaticCalls:
             return job.recording(values)
         call = WaitingCall(publish, shapes, weights, plain, perf_counter())
         return learned.best(shapes, weights) or self._postponed(job, values, call)
+
+    def _first_of(self, relatives: Relatives) -> LearnedCalls:
+        """Begin to learn about calls like these."""
+        learned = self._learned[relatives] = LearnedCalls()
+        if len(self._learned) > MOST_KINDS:
+            del self._learned[next(iter(self._learned))]
+        return learned
 
     def _let_look_ahead(self, learned: LearnedCalls, relatives: Relatives) -> None:
         """Let a new call begin the search for a function of all sizes."""

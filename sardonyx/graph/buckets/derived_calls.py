@@ -216,9 +216,7 @@ class DerivedCalls:
         """Return what may derive the recording of such a call, and its sizes; look for it first."""
         shapes = [tuple(value.shape) for value in values]
         with self._lock:
-            known = self._known.setdefault(relatives, KnownCalls(changing or ChangingSizes()))
-            if len(self._known) > MOST_KINDS:
-                del self._known[next(iter(self._known))]
+            known = self._known.get(relatives) or self._first_of(relatives, changing)
             lesson = self._lesson(known, shapes, weights.static_version)
             known.before = shapes, plain
             sizes = lesson.sizes(shapes) if lesson is not None else None
@@ -242,6 +240,13 @@ class DerivedCalls:
         if is_searching and not is_served and search is not None:
             derivation = self._awaited(known, lesson, search)
         return derivation, sizes
+
+    def _first_of(self, relatives: Relatives, changing: ChangingSizes | None) -> KnownCalls:
+        """Begin to learn about calls like these."""
+        known = self._known[relatives] = KnownCalls(changing or ChangingSizes())
+        if len(self._known) > MOST_KINDS:
+            del self._known[next(iter(self._known))]
+        return known
 
     def _awaited(self, known: KnownCalls, lesson: Lesson, search: Search) -> Derivation | None:
         """Wait for a search; return what derives the recordings of calls then."""

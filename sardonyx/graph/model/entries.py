@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.backends.executable import Spec
 from sardonyx.graph.calls.array_interop import (
     Convert,
     Described,
@@ -81,16 +80,11 @@ class Entry:
             weights.static_version,
         )
 
-    def for_arrays(
-        self, arrays: Sequence[Any], infos: Sequence[ValueInfo], weights: Weights
-    ) -> Entry:
-        """Check the shapes of a call that differs in sizes only; return the entry of such calls."""
-        assert self.declared is not None
-        if not self.declared.agree(dimensions_of([array.shape for array in arrays])):
-            sizes: dict[str, int] = {}
-            for array, info in zip(arrays, infos, strict=True):
-                check_input(Spec(array.shape, array.dtype), leaf_of(info), sizes)
-        recording = self.recording
+    def for_arrays(self, arrays: Sequence[Any], weights: Weights) -> Entry | None:
+        """Return the entry for calls with these sizes; None if the model declares others."""
+        declared, recording = self.declared, self.recording
+        if declared is None or not declared.agree(dimensions_of([a.shape for a in arrays])):
+            return None
         new = Recording(recording.compiler, recording.inline, True, recording.inputs)
         entry = self.with_recording(new)
         entry.static_version = weights.static_version

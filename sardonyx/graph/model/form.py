@@ -328,8 +328,10 @@ class Form:
     ) -> Entry:
         """Return an entry for calls like this one, without stages."""
         empty = self.entries.empty.get(relatives)
-        if empty is not None:
-            return empty.for_arrays(arguments, self._infos, weights)
+        entry = None if empty is None else empty.for_arrays(arguments, weights)
+        if entry is not None:
+            return entry
+        # It refuses sizes that are not the declared ones.
         entry = Entry.of(arguments, self._infos, self._shared.compiler, weights, options.donated)
         if relatives is not None and entry.to_numpy:
             shapes = [array.shape for array in arguments]
