@@ -325,7 +325,7 @@ class AutomaticCalls:
         """Remember which sizes of such calls change."""
         learned.calls = PaddedCalls(self._new_buckets(sizes), infos)
         learned.pattern = SizePattern.of(infos, shapes, list(sizes.chosen))
-        learned.rest = learned.pattern.rest(shapes)
+        _, learned.rest = learned.pattern.split(shapes)
         return learned.calls
 
 

@@ -80,8 +80,8 @@ class Lesson:
 
     def sizes(self, shapes: Shapes) -> SizeVector | None:
         """Return the sizes of a call; None if its dimensions follow from others in another way."""
-        sizes = self.pattern.sizes(shapes)
-        return sizes if self.pattern.rest(shapes) == self.rest else None
+        sizes, rest = self.pattern.split(shapes)
+        return sizes if rest == self.rest else None
 
     def note(self, sizes: SizeVector) -> None:
         """Remember the sizes of a call."""
@@ -278,7 +278,7 @@ class DerivedCalls:
             return None
         infos, sizes = learned
         pattern = SizePattern.of(infos, shapes, list(sizes.chosen))
-        own, rest = pattern.sizes(shapes), pattern.rest(shapes)
+        own, rest = pattern.split(shapes)
         if own is None:
             return None
         lesson = Lesson(infos, pattern, rest, sizes.grow, own, own, self._new_samples(), version)

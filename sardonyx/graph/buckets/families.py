@@ -29,9 +29,10 @@ class SizePattern:
     # Dimensions that repeat a size, by its number; and those that are computed from sizes.
     repeated: tuple[tuple[Place, int], ...]
     computed: tuple[tuple[Place, Expression], ...]
-    # These, those that repeat one, and all others.
+    # These, those that repeat one, the ones that they repeat, and all others.
     sizes_of: Take
     repeated_of: Take
+    first_of: Take
     others_of: Take
 
     @classmethod
@@ -52,27 +53,30 @@ class SizePattern:
                 else:
                     others.append(place)
         order = tuple(places[name] for name in names)
-        takes = [Take(each, shapes) for each in (order, [place for place, _ in repeated], others)]
+        first = [order[number] for _, number in repeated]
+        parts = order, [place for place, _ in repeated], first, others
+        takes = [Take(each, shapes) for each in parts]
         return cls(tuple(names), order, tuple(repeated), tuple(computed), *takes)
 
     def sizes(self, shapes: Shapes) -> SizeVector | None:
         """Return the sizes of a call; None if its shapes contradict each other."""
+        return self._sizes(shapes, dimensions_of(shapes))
+
+    def split(self, shapes: Shapes) -> tuple[SizeVector | None, tuple[int, ...]]:
+        """Return the sizes of a call, and the dimensions that do not follow from them."""
         dimensions = dimensions_of(shapes)
+        return self._sizes(shapes, dimensions), self.others_of(dimensions)
+
+    def _sizes(self, shapes: Shapes, dimensions: tuple[int, ...]) -> SizeVector | None:
+        if self.repeated and self.repeated_of(dimensions) != self.first_of(dimensions):
+            return None
         sizes = self.sizes_of(dimensions)
-        if self.repeated:
-            expected = tuple([sizes[number] for _, number in self.repeated])
-            if self.repeated_of(dimensions) != expected:
-                return None
         if self.computed:
             named = dict(zip(self.names, sizes, strict=True))
             for (array, axis), expression in self.computed:
                 if shapes[array][axis] != expression.value(named):
                     return None
         return sizes
-
-    def rest(self, shapes: Shapes) -> tuple[int, ...]:
-        """Return the dimensions that do not follow from the sizes."""
-        return self.others_of(dimensions_of(shapes))
 
     def resized(self, shapes: Shapes, sizes: SizeVector) -> Shapes:
         """Return the shapes with these sizes in place of their own, where none is computed."""
@@ -111,27 +115,29 @@ class Family:
 
     def learn(self, shapes: Shapes, formulas: PlanFormulas) -> None:
         """Remember the formulas for all calls of the bucket of such a call."""
-        sizes = self.pattern.sizes(shapes)
-        if sizes is not None:
+        key = self.key(shapes)
+        if key is not None:
             # Replaced as a whole, as other threads go through it.
-            self.formulas = {**self.formulas, self.key(sizes, shapes): formulas}
+            self.formulas = {**self.formulas, key: formulas}
 
     def plan(self, shapes: Shapes) -> SizedPlan | None:
         """Return how a call with these shapes runs; None if there are no formulas for it."""
-        sizes = self.pattern.sizes(shapes) if self.formulas else None
+        if not self.formulas:
+            return None
+        sizes, rest = self.pattern.split(shapes)
         if sizes is None or min(sizes) < 2:
             return None
-        key = self.key(sizes, shapes)
+        key = self.bucket_of(self.pattern.names, sizes), rest
         formulas = self.formulas.get(key)
-        in_pieces = self._in_pieces(shapes, sizes, key[1])
+        in_pieces = self._in_pieces(shapes, sizes, rest)
         if in_pieces is not None:
             return in_pieces
         if formulas is not None:
             return SizedPlan(formulas.at(sizes), 0.0, shapes)
         larger = [
             (math.prod(bucket), each)
-            for (bucket, rest), each in self.formulas.items()
-            if rest == key[1] and reaches(bucket, sizes, self.reach) and each.hold(sizes)
+            for (bucket, others), each in self.formulas.items()
+            if others == rest and reaches(bucket, sizes, self.reach) and each.hold(sizes)
         ]
         if not larger:
             return None
@@ -155,17 +161,17 @@ class Family:
 
         Until then nobody can know that it will pay.
         """
-        sizes = self.pattern.sizes(shapes)
-        if sizes is None:
+        key = self.key(shapes)
+        if key is None:
             return False
-        key = self.key(sizes, shapes)
         before = self.wasted.get(key, 0.0)
         self.wasted[key] = before + seconds
         return before <= self.compile_seconds < before + seconds
 
-    def key(self, sizes: SizeVector, shapes: Shapes) -> BucketKey:
-        """Return the sizes of a call's bucket, and its other dimensions."""
-        return self.bucket_of(self.pattern.names, sizes), self.pattern.rest(shapes)
+    def key(self, shapes: Shapes) -> BucketKey | None:
+        """Return the sizes of a call's bucket, and its other dimensions; None without sizes."""
+        sizes, rest = self.pattern.split(shapes)
+        return None if sizes is None else (self.bucket_of(self.pattern.names, sizes), rest)
 
 
 def reaches(bucket: SizeVector, sizes: SizeVector, reach: int) -> bool:

@@ -301,12 +301,10 @@ class LearnedCalls:
 
     def fits(self, shapes: Shapes) -> bool:
         """Whether the sizes of a call depend on one another as those of earlier calls did."""
-        pattern = self.pattern
-        return (
-            pattern is not None
-            and pattern.sizes(shapes) is not None
-            and pattern.rest(shapes) == self.rest
-        )
+        if self.pattern is None:
+            return False
+        sizes, rest = self.pattern.split(shapes)
+        return sizes is not None and rest == self.rest
 
 
 def elements(shapes: Shapes) -> int:

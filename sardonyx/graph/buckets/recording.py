@@ -167,7 +167,7 @@ class PaddedCalls:
         if not isinstance(recording, PaddedRecording) or not recording.is_planned:
             return None
         family = recording.family
-        rest = family.pattern.rest([tuple(array.shape) for array in call.arrays])
+        _, rest = family.pattern.split([tuple(array.shape) for array in call.arrays])
         # Replaced as a whole, as other threads read it.
         family.split = {**family.split, rest: split}
         return recording, size, most

@@ -37,8 +37,6 @@ MOST_AXES = 64  # NumPy's limit
 def normalised(value: Any, info: ValueInfo) -> Any:
     """Convert lists and numbers in a caller's value to NumPy arrays of the declared type."""
     container = info.container
-    if type(value) is np.ndarray and not container:
-        return value
     if container == "optional":
         return None if value is None else normalised(value, element_of(info))
     if container == "seq":

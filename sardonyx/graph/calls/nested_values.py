@@ -28,10 +28,14 @@ def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
 
 def key_of(value: Any, key_of_array: Callable[[Any], Any]) -> Any:
     """Return a key of a nested value: of its structure, and of each array in it."""
-    if type(value) is np.ndarray:  # Most are.
-        return key_of_array(value)
     if isinstance(value, list):
-        return tuple([key_of(one, key_of_array) for one in value])
+        # Most values are arrays, of which decoders pass many.
+        return tuple(
+            [
+                key_of_array(one) if type(one) is np.ndarray else key_of(one, key_of_array)
+                for one in value
+            ]
+        )
     if isinstance(value, Map):
         return value.keys, key_of_array(value.values)
     return None if value is None else key_of_array(value)

@@ -80,6 +80,7 @@ class Form:
         self.backend = shared.backend
         self._weights: WeightStore | Weights = shared.weights
         self._infos = infos
+        self._takes_arrays = not any(info.container for info in infos)
         self._padding_lock = Lock()
 
     @cached_property
@@ -235,7 +236,9 @@ class Form:
         self.entries.clear()
         self.__dict__.pop("_padded_calls", None)
 
-    def _normalised(self, arguments: Sequence[Any]) -> list[Any]:
+    def _normalised(self, arguments: list[Any]) -> list[Any]:
+        if self._takes_arrays and _NUMPY.issuperset(map(type, arguments)):
+            return arguments
         return [normalised(a, info) for a, info in zip(arguments, self._infos, strict=True)]
 
     def _imported(self, arguments: list[Any], entry: Entry) -> list[Any]:
@@ -480,6 +483,9 @@ class Form:
             for info, array in zip(self._infos, arrays, strict=True)
         )
         return f"{self.source.graph.name or 'graph'}({inputs}) on {self.backend.name}"
+
+
+_NUMPY = frozenset((np.ndarray,))
 
 
 def _note_evicted(infos: Sequence[ValueInfo], most: int, key: Any) -> None:
