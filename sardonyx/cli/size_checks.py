@@ -96,5 +96,5 @@ def _obstacle(
         return f"not known, pass other sizes with --shape: {first_line(error)}"
     shapes = [array.shape for array in arrays.values()]
     if [spec.shape for spec in program.inputs] == shapes:
-        return "the graph has a form of its own for these sizes"
+        return "the graph takes another form for exactly these sizes"
     return None
