@@ -85,8 +85,7 @@ class Entry:
         declared, recording = self.declared, self.recording
         if declared is None or not declared.agree(dimensions_of([a.shape for a in arrays])):
             return None
-        new = Recording(recording.compiler, recording.inline, True, recording.inputs)
-        entry = self.with_recording(new)
+        entry = self.with_recording(_without_stages(recording))
         entry.static_version = weights.static_version
         return entry
 
@@ -137,6 +136,11 @@ class Entry:
             as_dicts(map_arrays(convert, output)) if type(output) in NESTED else convert(output)
             for output in outputs
         ]
+
+
+def _without_stages(recording: Recording) -> Recording:
+    """Return a new recording for calls that pass the same arrays of NumPy, but for their sizes."""
+    return Recording(recording.compiler, recording.inline, True, recording.inputs)
 
 
 _NUMPY = frozenset((np.ndarray,))
@@ -259,9 +263,7 @@ class Entries:
 
     def keep_empty(self, key: Any, entry: Entry, declared: DeclaredSizes) -> None:
         """Keep what is the same for all calls that differ in sizes only."""
-        recording = entry.recording
-        empty = Recording(recording.compiler, recording.inline, True, recording.inputs)
-        kept = entry.with_recording(empty)
+        kept = entry.with_recording(_without_stages(entry.recording))
         kept.declared = declared
         self._keep(self.empty, key, kept)
 

@@ -32,9 +32,9 @@ from sardonyx.graph.calls.nested_values import described, key_of, map_arrays
 from sardonyx.graph.calls.results import on_host
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.ir import Source, ValueInfo
-from sardonyx.graph.model.changing_sizes import ChangingSizes, ServedCalls
 from sardonyx.graph.model.entries import EVICTED, Entries, Entry
 from sardonyx.graph.model.interface import PLAIN, CallOptions
+from sardonyx.graph.model.served_calls import ServedCalls, Serving
 from sardonyx.graph.model.shared import Shared
 from sardonyx.graph.model.signature_texts import difference, signature_text
 from sardonyx.graph.profiling.measuring import MeasuredCall, measured
@@ -364,7 +364,7 @@ class Form:
     def _padded_calls(self) -> ServedCalls | None:
         methods = self._collected, self._recall_plain
         parts = self.source, self._shared, self._infos, *methods, self._padding_lock
-        return ChangingSizes(*parts).served()
+        return Serving(*parts).chosen()
 
     def _collected(
         self, recorder: SegmentCollector, values: Sequence[Any]

@@ -27,7 +27,7 @@ ServedCalls: TypeAlias = PaddedCalls | AutomaticCalls | DerivedCalls | UnnamedCa
 
 
 @dataclass(frozen=True, eq=False)
-class ChangingSizes:
+class Serving:
     """Chooses what serves calls; it pads them if programs are compiled."""
 
     source: Source
@@ -40,7 +40,7 @@ class ChangingSizes:
     # Held while calls are traced for buckets.
     lock: Lock
 
-    def served(self) -> ServedCalls | None:
+    def chosen(self) -> ServedCalls | None:
         """Return what serves all calls of the form; None if each size is traced by itself."""
         sizes, backend = self.shared.options.buckets, self.shared.backend
         if not sizes:
