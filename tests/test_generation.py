@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sardonyx.backends.executable import Spec
+from sardonyx.backends.executable import CallPlans, Spec
 from sardonyx.backends.jax import onednn
 from sardonyx.backends.jax.onednn import loaded
 from sardonyx.backends.jax.onednn.chains import Chain
@@ -84,7 +84,7 @@ def test_new_sizes_have_their_code(
     product, chain = kernels(rows)
     joined = OneCallBySizes(function, 2, 2, ())
     runs = partial(kernel_run, product), partial(kernel_run, chain)
-    plans: dict[Any, Any] = {}
+    plans = CallPlans()
     for seed in range(3):
         x = drawn(rows, WIDTH, seed=seed)
         found = joined(plans, *runs, *packed(rows), x)

@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from sardonyx.backends import processors
-from sardonyx.backends.executable import KernelCalls
+from sardonyx.backends.executable import CallPlans, KernelCalls
 from sardonyx.backends.interpreter import Interpreter
 from sardonyx.backends.jax.onednn import HostKernels
 from sardonyx.backends.jax.onednn.loaded import Kind
@@ -48,7 +48,7 @@ def test_kernels_run_in_one_call(ran: list[Kind]) -> None:
     function = halves(kernel, packed)
     joined = OneCallBySizes(function, 2, 1, ())
     for turned in (False, True):
-        plans: dict[Any, Any] = {}
+        plans = CallPlans()
         x = drawn(ROWS, INNER)
         wanted = function(ROWS, turned, packed, x)
         for _ in range(4):
@@ -56,14 +56,14 @@ def test_kernels_run_in_one_call(ran: list[Kind]) -> None:
             assert_same(joined(plans, ROWS, turned, packed, x), wanted)
             assert ran == [Kind.SEQUENCE]
             x = x.copy()
-        assert len(plans) == 1
+        assert len(plans.of_functions) == 1
 
 
 def test_each_size_keeps_its_plan(ran: list[Kind]) -> None:
     """Calls of two sizes take turns, as those of a service do."""
     kernel, packed = product()
     function = halves(kernel, packed)
-    joined, both = OneCallBySizes(function, 2, 1, ()), ({}, {})
+    joined, both = OneCallBySizes(function, 2, 1, ()), (CallPlans(), CallPlans())
     x = drawn(ROWS, INNER)
     for call in range(6):
         turned = bool(call % 2)
@@ -76,7 +76,7 @@ def test_each_size_keeps_its_plan(ran: list[Kind]) -> None:
 def test_another_weight_is_planned_for_anew() -> None:
     (kernel, packed), (_, other) = product(seed=1), product(seed=2)
     function = halves(kernel, packed)
-    joined, plans = OneCallBySizes(function, 2, 1, ()), {}
+    joined, plans = OneCallBySizes(function, 2, 1, ()), CallPlans()
     x = drawn(ROWS, INNER)
     for weight in (packed, packed, other, packed, other):
         found = joined(plans, ROWS, False, weight, x)
@@ -89,7 +89,7 @@ def test_what_does_more_runs_as_it_is(ran: list[Kind]) -> None:
     def function(added: float, weight: Any, x: Any) -> Sequence[Any]:
         return [KERNELS.softmax(kernel.run(x, weight) + np.float32(added), or_zero=False)]
 
-    joined, plans, x = OneCallBySizes(function, 1, 1, ()), {}, drawn(ROWS, INNER)
+    joined, plans, x = OneCallBySizes(function, 1, 1, ()), CallPlans(), drawn(ROWS, INNER)
     for _ in range(3):
         assert_same(joined(plans, 1.0, packed, x), function(1.0, packed, x))
     assert Kind.SEQUENCE not in ran
@@ -104,7 +104,7 @@ def test_new_sizes_are_not_planned_where_that_was_in_vain(ran: list[Kind]) -> No
         y = kernel.run(x, weight)
         return [KERNELS.softmax(y if added == 0 else y + np.float32(added), or_zero=False)]
 
-    joined, plans = OneCallBySizes(function, 1, 1, ()), [{} for _ in range(3)]
+    joined, plans = OneCallBySizes(function, 1, 1, ()), [CallPlans() for _ in range(3)]
     x = drawn(ROWS, INNER)
     for added, calls in ((1, 2), (1, 1), (2, 1), (2, 2), (2, 1), (0, 1), (0, 1)):
         called.clear()
@@ -120,7 +120,7 @@ def test_new_sizes_are_not_planned_where_that_was_in_vain(ran: list[Kind]) -> No
 def test_without_kernels_the_function_is_called() -> None:
     xp = Interpreter(lambda: False, None)
     joined = xp.in_one_call(KernelCalls(lambda n, x: [n * x], 0, variables=1))
-    assert joined({}, 3, 4) == [12]
+    assert joined(CallPlans(), 3, 4) == [12]
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -98,8 +98,8 @@ class JoinableFunctions(Protocol):
 class KernelCalls:
     """A function that calls kernels: of constants, and then of further arrays.
 
-    With a number of variables, it takes these before the constants. Then calls pass a dict before
-    all that, which belongs to one choice of the variables.
+    With a number of variables, it takes these before the constants. Then calls pass `CallPlans`
+    before all that.
     """
 
     function: Replay
@@ -113,6 +113,15 @@ class KernelCalls:
         if self.variables is None:
             return self.function
         return lambda _, *arguments: self.function(*arguments)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CallPlans:
+    """The plans of functions that call kernels, for one choice of their variables."""
+
+    # What decides the variables; empty if nobody knows.
+    sizes: tuple[int, ...] = ()
+    of_functions: dict[Any, Any] = field(default_factory=dict)
 
 
 class FirstTier(Protocol):

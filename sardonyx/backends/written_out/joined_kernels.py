@@ -40,7 +40,7 @@ def with_joined_kernels(
     One kernel alone is such a call, too: it need not look at its weights again. What is `known` is
     the same each time. Small arrays that no kernel of a group computes are computed ahead of it.
     What the library's kernels can do with arrays that a group computes becomes a part of it.
-    Calls of a function of variables have one more, which is a dict for the plans of their sizes.
+    Calls of a function of variables have one more: the plans for these.
     """
     adoption = Adoption.among(calls, known, library)
     groups = _Groups(known, _readers(calls, results), library, new_place, plans, adoption)

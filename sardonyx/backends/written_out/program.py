@@ -91,7 +91,7 @@ def written(
     With a number of variables, the second function takes these before the inputs, and frees each
     array after its last use: its arrays may be large. Unless it runs `as_program`, arrays lie as in
     the steps, so that sums of them have the same bits: then nothing is broadcast ahead. Kernels of
-    the library are joined; if there are variables, the last one is a dict for the plans of that.
+    the library are joined; if there are variables, the last one is for the plans of that.
     """
     calls = without_dead(calls, results)
     largest = _largest(calls)

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from sardonyx.backends.integer_factors import nearest_factors
 from sardonyx.graph.values.kinds import digest
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -86,23 +87,17 @@ class Formula:
         rows = np.asarray([terms(sizes) for sizes in sampled], np.int64)
         columns = np.stack([value.ravel() for value in values])
         for convert, inverse in _CONVERSIONS[: 1 + (first.dtype.kind == "f")]:
-            numbers = inverse(columns)
-            if not np.isfinite(numbers).all() or (abs(numbers) > LARGEST).any():
+            factors = nearest_factors(rows, inverse(columns))
+            if factors is None:
                 continue
-            factors = np.round(np.linalg.lstsq(rows.astype(np.float64), numbers)[0])
-            if (abs(factors) > LARGEST).any():
-                continue
-            exact = factors.astype(np.int64)
-            few = exact.T.tolist() if first.size <= FEW_NUMBERS else None
-            formula = cls(first, exact, convert, few)
+            few = factors.T.tolist() if first.size <= FEW_NUMBERS else None
+            formula = cls(first, factors, convert, few)
             pairs = zip(rows.tolist(), values, strict=True)
             if all(formula.at(row).tobytes() == value.tobytes() for row, value in pairs):
                 return formula
         return None
 
 
-# Sums of products of such numbers with sizes are exact in 64 bits.
-LARGEST = 2**31
 # To calculate so many numbers takes Python less time than NumPy, at each new size of a bucket.
 FEW_NUMBERS = 32
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sardonyx.backends.base import Backend
-from sardonyx.backends.executable import Replay, Spec, WrittenOut
+from sardonyx.backends.executable import CallPlans, Replay, Spec, WrittenOut
 from sardonyx.backends.numpy import HOST
 from sardonyx.backends.written_out.noted_steps import NotedSteps, noted_steps
 from sardonyx.backends.written_out.program import written
@@ -110,7 +110,8 @@ class WrittenSizes:
             ahead = self._values_ahead(weights)
         except Exception:  # The stages will say what is wrong, if anything is.
             return None
-        run = partial(self.written.run, self.backend.watches, _nothing, *ahead, *variables, {})
+        plans = CallPlans(sizes)
+        run = partial(self.written.run, self.backend.watches, _nothing, *ahead, *variables, plans)
         expected: Any = self.expected.at(numbers)
         return SizedFunction(run, constants, expected)
 
@@ -176,7 +177,7 @@ def _merged(
     passed = len(binding.constants) + len(segment.inputs)
     shapes = [spec.shape for spec in binding.specs]
     fixed = dict(zip(first.arguments[passed:], shapes, strict=True))
-    # And a dict for the plans of joined kernels.
+    # And the plans of joined kernels.
     variables = len(merged.variables) + 1
     inputs = first.arguments[:passed]
     return WrittenSizes(
