@@ -6,9 +6,9 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -297,6 +297,39 @@ def test_merged_structures_differ_in_numbers_only() -> None:
     ):
         with pytest.raises(Irregular):
             Merger(sampled).merged(values)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """As a weight for so many pixels, which is packed in one of two forms."""
+
+    pixels: int
+    form: str
+
+    looked_up: ClassVar[tuple[str, ...]] = ("form",)
+
+    @classmethod
+    def look_up(cls, *, pixels: int) -> Packed:
+        return cls(pixels, "narrow" if pixels in (6, 50) else "wide")
+
+
+def test_what_is_looked_up_may_have_to_stay() -> None:
+    """Between sizes for which it is the same it may be something else."""
+    for sampled, keeps, is_kept in (
+        ([(4,), (9,), (5,), (7,)], True, True),
+        ([(4,), (9,), (5,), (7,)], False, False),
+        ([(4,), (50,), (5,), (7,)], True, False),
+    ):
+        merger = Merger(sampled, keeps_looked_up=keeps)
+        part = merger.merged([Packed.look_up(pixels=n) for (n,) in sampled])
+        numbers = merger.numbers()
+        assert numbers is not None
+        assert part.at(numbers((8,))) == Packed(8, "wide")
+        if is_kept:
+            with pytest.raises(Irregular):
+                part.at(numbers((6,)))
+        else:
+            assert part.at(numbers((6,))) == Packed(6, "narrow")
 
 
 def recorded_by_patient_calls(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:

@@ -357,3 +357,17 @@ def test_merged_calls_have_variables_for_what_differs() -> None:
     assert Variable(0) in calls[-1].arguments[1]
     with pytest.raises(Irregular):
         MergedCalls(merger).merged([noted(4), noted(9), noted(5), noted(7, factor=3.0)])
+
+
+def test_weights_that_some_sizes_want_packed_in_another_form() -> None:
+    """As oneDNN does for images of some sizes between others."""
+    weight = normal(64, 64, 3, 3) / 24
+    body = """a = Conv<pads = [1, 1, 1, 1]>(x, w) b = Relu(a)
+        y = Conv<pads = [1, 1, 1, 1]>(b, w)"""
+    proto = model(body, "float[1,64,n,n] x")
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    changing, right = loaded(proto), sardonyx.load(proto, backend="numpy")
+    for size in (40, 20, 33, *range(10, 30), 26, 13):
+        x = normal(1, 64, size, size)
+        assert_allclose(changing(x), right(x), rtol=1e-3, atol=1e-4)
+        wait_for_background()

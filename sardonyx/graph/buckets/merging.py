@@ -3,13 +3,14 @@
 The structures are what traces of one model for several sizes leave behind: steps with their calls,
 shapes, operands and constants. A number that differs becomes a formula of the sizes. A dataclass
 may have fields that are looked up from the others: it names them in `looked_up`, and the method
-`look_up` takes the others, and returns None if it finds nothing.
+`look_up` takes the others, and returns None if it finds nothing. What is found may be something
+else between sizes for which it is the same, as the form of a packed weight is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache, partial
 from typing import Any, TypeAlias
 
@@ -92,6 +93,9 @@ class Merger:
     """Merges structures, one for each of the sizes."""
 
     sampled: Sequence[SizeVector]
+    # Whether looked-up fields that are the same in all structures have to be so at all sizes, since
+    # whoever uses the result made something for them once.
+    keeps_looked_up: bool = False
     # The numbers that differ, each as a column with one for each of the sizes.
     _columns: dict[tuple[int, ...], Number] = field(default_factory=dict)
     # The parts so far, so that equal ones are built once; and those of single objects, by their id.
@@ -126,7 +130,12 @@ class Merger:
         if record is None:
             return self._equal(values)
         columns = [[getattr(value, name) for value in values] for name in record.names]
-        return self._built((kind,), values, record, columns)
+        if not (self.keeps_looked_up and record.looked_up):
+            return self._built((kind,), values, record, columns)
+        found = [tuple(getattr(value, name) for name in record.looked_up) for value in values]
+        if any(each != found[0] for each in found):
+            return self._built((kind,), values, record, columns)
+        return self._built((kind, found[0]), values, replace(record, found=found[0]), columns)
 
     def numbers(self) -> Callable[[SizeVector], Numbers] | None:
         """Return what computes the numbers from sizes; None if a number follows no formula."""
@@ -251,11 +260,18 @@ class _Record:
 
     build: Callable[..., Any]
     names: tuple[str, ...]
+    looked_up: tuple[str, ...]
+    # What has to be looked up, if only that will do.
+    found: tuple[Any, ...] | None = None
 
     def __call__(self, parts: list[Any]) -> Any:
         record = self.build(**dict(zip(self.names, parts, strict=True)))
         if record is None:
             raise Irregular
+        if self.found is not None:
+            for name, value in zip(self.looked_up, self.found, strict=True):
+                if getattr(record, name) != value:
+                    raise Irregular
         return record
 
 
@@ -267,7 +283,7 @@ def _record_of(kind: Any) -> _Record | None:
     looked_up = getattr(kind, "looked_up", ())
     names = [each.name for each in fields(kind) if each.init and each.name not in looked_up]
     build: Any = kind
-    return _Record(build.look_up if looked_up else build, tuple(names))
+    return _Record(build.look_up if looked_up else build, tuple(names), tuple(looked_up))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

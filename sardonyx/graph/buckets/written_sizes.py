@@ -76,7 +76,8 @@ class WrittenSizes:
             return None
         # Where calls run on kernels, this is the faster form of them, and they wait less for it.
         pause = give_way if weights.backend.steps_without_kernels else _nothing
-        merger = Merger(sampled)
+        # Weights are packed once for all sizes.
+        merger = Merger(sampled, keeps_looked_up=True)
         binding = SizedBinding.of(merger, [stage.binding for stage in alone], weights)
         if binding is None:
             return None
