@@ -79,12 +79,23 @@ class Built:
 
     build: Callable[[list[Any]], Any]
     parts: Sequence[Part]
+    # The parts that are the same, with None for others; and the places of these.
+    _same: Sequence[Any] = field(init=False)
+    _others: Sequence[tuple[int, Part]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        same = [part.value if isinstance(part, Same) else None for part in self.parts]
+        others = [(i, part) for i, part in enumerate(self.parts) if not isinstance(part, Same)]
+        object.__setattr__(self, "_same", same)
+        object.__setattr__(self, "_others", others)
 
     def at(self, numbers: Numbers) -> Any:
         made = numbers.made.get(id(self))
         if made is None:
-            made = self.build([part.at(numbers) for part in self.parts])
-            numbers.made[id(self)] = made
+            parts = list(self._same)
+            for i, part in self._others:
+                parts[i] = part.at(numbers)
+            numbers.made[id(self)] = made = self.build(parts)
         return made
 
 

@@ -119,11 +119,13 @@ class Formulas:
 
         There are more plans than decide what formulas can be: one more for each size that changes.
         """
-        rows = np.array([_terms(sample.sizes) for sample in samples])
-        terms, others = _independent(rows)
         columns = list(zip(*(sample.sizes for sample in samples), strict=True))
         changing = sum(len(set(column)) > 1 for column in columns)
-        if not changing or len(samples) < len(terms) + changing:
+        if not changing or len(samples) <= 1 + 2 * changing:
+            return None  # One size has three terms. The search for them takes a while.
+        rows = np.array([_terms(sample.sizes) for sample in samples])
+        terms, others = _independent(rows)
+        if len(samples) < len(terms) + changing:
             return None
         numbers = np.stack([sample.numbers for sample in samples])
         differing = np.flatnonzero((numbers != numbers[0]).any(axis=0))
