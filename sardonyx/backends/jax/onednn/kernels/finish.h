@@ -14,7 +14,8 @@ class Finish {
         activation_(epilogue.activation.is_long() ? Activation{} : epilogue.activation) {}
 
   // Of a result with its bias, and what is added, if anything.
-  SARDONYX_INLINE Floats of(Floats value, Floats added) const {
+  template <class V>
+  SARDONYX_INLINE V of(V value, V added) const {
     if (addend_ == Addend::kBeforeActivation) value += added;
     value = activated(value);
     return addend_ == Addend::kAfterActivation ? value + added : value;
@@ -22,18 +23,20 @@ class Finish {
 
  private:
   // NaN stays NaN: it is not less than a number, nor more.
-  SARDONYX_INLINE Floats activated(Floats value) const {
-    const Floats alpha = all(activation_.alpha), beta = all(activation_.beta);
+  template <class V>
+  SARDONYX_INLINE V activated(V value) const {
+    const V alpha = all<V>(activation_.alpha), beta = all<V>(activation_.beta);
     switch (activation_.function) {
       case Function::kLeakyRelu:
-        return value < Floats{} ? (activation_.alpha == 0 ? Floats{} : alpha * value) : value;
+        return value < V{} ? (activation_.alpha == 0 ? V{} : alpha * value) : value;
       case Function::kClip: return clip(value, alpha, beta);
-      case Function::kHardSwish: return value * clip(alpha * value + beta, Floats{}, all(1));
-      case Function::kHardSigmoid: return clip(alpha * value + beta, Floats{}, all(1));
+      case Function::kHardSwish: return value * clip(alpha * value + beta, V{}, all<V>(1));
+      case Function::kHardSigmoid: return clip(alpha * value + beta, V{}, all<V>(1));
       default: return value;
     }
   }
-  SARDONYX_INLINE static Floats clip(Floats value, Floats low, Floats high) {
+  template <class V>
+  SARDONYX_INLINE static V clip(V value, V low, V high) {
     return value < low ? low : value > high ? high : value;
   }
 

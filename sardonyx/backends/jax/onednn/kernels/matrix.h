@@ -107,7 +107,7 @@ inline void Product::plan_matrix(Reader& spec) {
   results_ = whole.rows * whole.columns;
   const int64_t parts = useful_parts(
       2.0 * std::max<int64_t>(whole.rows, 8) * whole.inner * whole.columns, threads_);
-  if (Panels::serve(data_type_, epilogue_) && plan_panels(whole, *form, parts)) return;
+  if (Panels::serve(whole.rows, whole.inner, data_type_, epilogue_) && plan_panels(whole, *form, parts)) return;
   if (whole.rows <= 64 || whole.rows < 16 * parts) {
     plan_columns(whole, *form, parts);
   } else {
@@ -159,8 +159,7 @@ inline bool Product::plan_panels(const Matrix& whole, const MatrixForm& form, in
       if (!piece) {
         auto one = piece_of(part, data_type_, epilogue_, form.kernel);
         one->pitch = whole.columns;
-        one->read(part_form->weights);
-        one->use_panels(epilogue_);
+        one->use(*Panels::of(part_form->weights, epilogue_), part_form->weights, epilogue_);
         piece = std::move(one);
       }
       const int64_t y_at = row * whole.columns + column;

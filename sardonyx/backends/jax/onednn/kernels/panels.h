@@ -1,4 +1,4 @@
-// Products of float32 with weights that oneDNN packed in panels of columns, for AVX2.
+// Products of float32 with weights that oneDNN packed in panels of columns.
 #pragma once
 
 #include <optional>
@@ -7,16 +7,19 @@
 
 namespace sardonyx {
 
-// Without AVX-512, oneDNN's own kernels take a tenth longer for many rows, and twice as long for a
-// few. They write code for each number of rows; this one is compiled once. A panel has 16 or 24
-// columns, and for each step along the inner axis their weights side by side.
+// oneDNN takes 1 ms to write the code for another number of rows; this is compiled once. For a few
+// rows oneDNN's own kernels take up to twice as long, and for many a tenth longer; with AVX-512 those
+// are faster for many. A panel has 16 or 24 columns, with AVX-512 64, and for each step along the
+// inner axis their weights side by side.
 class Panels {
  public:
-  // Whether oneDNN's kernels are slower, and this can do what follows a product.
-  static bool serve(int data_type, const Epilogue& epilogue) {
+  // Whether this is faster than oneDNN, and can do what follows a product.
+  static bool serve(int64_t rows, int64_t inner, int data_type, const Epilogue& epilogue) {
     const bool can_finish = !epilogue.activation.is_long() ||
                             epilogue.addend != Addend::kAfterActivation;
-    return data_type == kFloat32 && has_wide_registers() && !has_avx512() && can_finish;
+    const int64_t most_rows = inner < kFewSteps ? kMostLongRows / 4 : kMostLongRows;
+    const bool is_faster = !has_avx512() || rows <= most_rows;
+    return data_type == kFloat32 && has_wide_registers() && is_faster && can_finish;
   }
 
   // For packed weights whose axes are the inner one and the columns; none if they lie otherwise.
@@ -29,7 +32,8 @@ class Panels {
     const bool are_innermost = !form.axes.empty() && form.axes.back() == kColumns &&
                                form.blocks.back() == width;
     const bool are_dense = form.blocks.size() <= 2 && form.steps[kInner] == width * together;
-    if (!are_innermost || !are_dense || (width != 16 && width != 24)) return std::nullopt;
+    const bool is_served = has_avx512() ? width == kLongWidth : width == 16 || width == 24;
+    if (!are_innermost || !are_dense || !is_served) return std::nullopt;
     return Panels(width, dims[kInner], dims[kColumns], form.steps[kColumns], epilogue);
   }
 
@@ -50,7 +54,10 @@ class Panels {
     int64_t rows, pitch;
   };
 
-  void run(const Arrays& at) const { width_ == 24 ? run_in<3, 4>(at) : run_in<2, 6>(at); }
+  void run(const Arrays& at) const {
+    if (width_ == kLongWidth) return run_in<LongFloats, 4, 6>(at);
+    width_ == 24 ? run_in<Floats, 3, 4>(at) : run_in<Floats, 2, 6>(at);
+  }
 
  private:
   // Steps along the inner axis at once: a panel of them stays in the processor's second cache.
@@ -58,6 +65,8 @@ class Panels {
   // For fewer rows the processor itself looks ahead far enough.
   static constexpr int64_t kRowsForPrefetch = 64;
   static constexpr int64_t kFloatsOfLine = 16;
+  // With AVX-512.
+  static constexpr int64_t kLongWidth = 64, kMostLongRows = 64, kFewSteps = 128;
 
   Panels(int64_t width, int64_t inner, int64_t columns, int64_t step, const Epilogue& epilogue)
       : width_(width),
@@ -80,30 +89,47 @@ class Panels {
     const float *bias, *addend;
     float* y;
     int64_t steps, columns;
-    bool is_first, is_last;
+    bool is_first;
   };
 
-  template <int kVectors, int kRows>
+  template <class V, int kVectors, int kRows>
   void run_in(const Arrays& at) const {
-    const int64_t parts = (inner_ + kSteps - 1) / kSteps;
+    // What is read once need not stay in the cache.
+    const int64_t parts = at.rows > kRows ? (inner_ + kSteps - 1) / kSteps : 1;
     for (int64_t part = 0; part < parts; ++part) {
       const auto [begin, end] = share(inner_, part, parts);
       for (int64_t column = 0; column < columns_; column += width_) {
         const bool is_last = column + width_ >= columns_;
         const float* weights = at.weights + column / width_ * step_ + begin * width_;
         const float* next = is_last ? at.weights + end * width_ : weights + step_;
-        run_panel<kVectors, kRows>(at, {weights, next, column, std::min(columns_ - column, width_),
-                                        begin, end - begin, part == 0, part + 1 == parts});
+        const Panel panel{weights, next, column, std::min(columns_ - column, width_),
+                          begin, end - begin, part == 0, part + 1 == parts};
+        if constexpr (lanes_of<V> == kLanes) {
+          run_short<V, kVectors, kRows>(at, panel);
+        } else {
+          run_long<V, kVectors, kRows>(at, panel);
+        }
       }
     }
   }
 
-  template <int kVectors, int kRows>
-  [[gnu::target("avx2,fma")]] void run_panel(const Arrays& at, const Panel& panel) const {
-    const int64_t all_lines = panel.steps * width_ / kFloatsOfLine, tiles = at.rows / kRows;
+  template <class V, int kVectors, int kRows>
+  [[gnu::target("avx2,fma")]] void run_short(const Arrays& at, const Panel& panel) const {
+    run_panel<V, kVectors, kRows>(at, panel);
+  }
+  template <class V, int kVectors, int kRows>
+  [[gnu::target("avx512f,avx2,fma")]] void run_long(const Arrays& at, const Panel& panel) const {
+    run_panel<V, kVectors, kRows>(at, panel);
+  }
+
+  template <class V, int kVectors, int kRows>
+  SARDONYX_INLINE void run_panel(const Arrays& at, const Panel& panel) const {
+    const int64_t all_lines = panel.steps * width_ / kFloatsOfLine;
+    const int64_t tiles = (at.rows + kRows - 1) / kRows;
     const int64_t lines = at.rows < kRowsForPrefetch ? 0 : (all_lines + tiles - 1) / tiles;
     const float* next = panel.next;
-    for (int64_t row = 0; row < at.rows; row += kRows, next += lines * kFloatsOfLine) {
+    for (int64_t i = 0; i < tiles; ++i, next += lines * kFloatsOfLine) {
+      const auto [row, end] = share(at.rows, i, tiles);
       const int64_t y_at = row * at.pitch + panel.column;
       const Tile tile{at.x + row * inner_ + panel.begin,
                       panel.weights,
@@ -115,49 +141,47 @@ class Panels {
                       at.y + y_at,
                       panel.steps,
                       panel.columns,
-                      panel.is_first,
-                      panel.is_last};
-      compute_up_to<kVectors, kRows>(tile, at.rows - row, at.pitch);
+                      panel.is_first};
+      compute_up_to<V, kVectors, kRows>(tile, end - row, at.pitch);
+      if (panel.is_last) finish<V>(tile, end - row, at.pitch);
     }
   }
 
-  template <int kVectors, int kRows>
+  template <class V, int kVectors, int kRows>
   SARDONYX_INLINE void compute_up_to(const Tile& tile, int64_t rows, int64_t pitch) const {
     if (rows >= kRows) {
       if (tile.columns == width_) {
-        compute<kVectors, kRows, true>(tile, pitch);
+        compute<V, kVectors, kRows, true>(tile, pitch);
       } else {
-        compute<kVectors, kRows, false>(tile, pitch);
+        compute<V, kVectors, kRows, false>(tile, pitch);
       }
     } else if constexpr (kRows > 1) {
-      compute_up_to<kVectors, kRows - 1>(tile, rows, pitch);
+      compute_up_to<V, kVectors, kRows - 1>(tile, rows, pitch);
     }
   }
 
-  template <int kVectors, int kRows, bool kIsWhole>
+  template <class V, int kVectors, int kRows, bool kIsWhole>
   SARDONYX_INLINE void compute(const Tile& tile, int64_t pitch) const {
-    Floats sums[kRows][kVectors];
+    V sums[kRows][kVectors];
 #pragma GCC unroll 8
     for (int row = 0; row < kRows; ++row) {
 #pragma GCC unroll 8
       for (int i = 0; i < kVectors; ++i) {
-        sums[row][i] = tile.is_first ? Floats{} : read<kIsWhole>(tile.y + row * pitch, i, tile);
+        sums[row][i] = tile.is_first ? V{} : read<V, kIsWhole>(tile.y + row * pitch, i, tile);
       }
     }
-    add_products<kVectors, kRows>(sums, tile);
+    add_products<V, kVectors, kRows>(sums, tile);
 #pragma GCC unroll 8
     for (int row = 0; row < kRows; ++row) {
 #pragma GCC unroll 8
       for (int i = 0; i < kVectors; ++i) {
-        Floats value = sums[row][i];
-        if (tile.is_last) value = finished<kIsWhole>(value, tile, row * pitch, i);
-        write<kIsWhole>(tile.y + row * pitch, value, i, tile);
+        write<V, kIsWhole>(tile.y + row * pitch, sums[row][i], i, tile);
       }
     }
   }
 
-  template <int kVectors, int kRows>
-  SARDONYX_INLINE void add_products(Floats (&sums)[kRows][kVectors], const Tile& tile) const {
+  template <class V, int kVectors, int kRows>
+  SARDONYX_INLINE void add_products(V (&sums)[kRows][kVectors], const Tile& tile) const {
     const float* x[kRows];
 #pragma GCC unroll 8
     for (int row = 0; row < kRows; ++row) x[row] = tile.x + row * inner_;
@@ -166,15 +190,13 @@ class Panels {
     // One line at a time: if all were fetched at once, what is needed now would wait for them.
     for (int64_t line = 0; line <= tile.lines; ++line) {
       const int64_t end = line < tile.lines ? step + tile.steps_of_line : tile.steps;
-      for (; step < end; ++step, weights += kVectors * kLanes) {
-        Floats columns[kVectors];
+      for (; step < end; ++step, weights += kVectors * lanes_of<V>) {
+        V columns[kVectors];
 #pragma GCC unroll 8
-        for (int i = 0; i < kVectors; ++i) columns[i] = loaded(weights + i * kLanes);
+        for (int i = 0; i < kVectors; ++i) columns[i] = loaded<V>(weights + i * lanes_of<V>);
 #pragma GCC unroll 8
         for (int row = 0; row < kRows; ++row) {
-          const float f = x[row][step];
-          // An expression with arithmetic would take instructions beyond the one that fills all lanes.
-          const Floats factor = {f, f, f, f, f, f, f, f};
+          const V factor = all<V>(x[row][step]);
 #pragma GCC unroll 8
           for (int i = 0; i < kVectors; ++i) sums[row][i] += factor * columns[i];
         }
@@ -183,25 +205,43 @@ class Panels {
     }
   }
 
-  template <bool kIsWhole>
-  SARDONYX_INLINE Floats finished(Floats value, const Tile& tile, int64_t row_at, int i) const {
-    if (tile.bias) value += read<kIsWhole>(tile.bias, i, tile);
-    return finish_.of(value, tile.addend ? read<kIsWhole>(tile.addend + row_at, i, tile) : Floats{});
+  // What follows the sums, which are still in the first cache.
+  template <class V>
+  SARDONYX_INLINE void finish(const Tile& tile, int64_t rows, int64_t pitch) const {
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t i = 0; i < tile.columns; i += lanes_of<V>) {
+        const int64_t count = std::min(tile.columns - i, lanes_of<V>), place = row * pitch + i;
+        V value = up_to<V>(count, tile.y + place);
+        if (tile.bias) value += up_to<V>(count, tile.bias + i);
+        value = finish_.of(value, tile.addend ? up_to<V>(count, tile.addend + place) : V{});
+        store_up_to(count, tile.y + place, value);
+      }
+    }
   }
 
   // Vectors of a panel, of which the last may have fewer columns.
-  template <bool kIsWhole>
-  SARDONYX_INLINE static Floats read(const float* from, int i, const Tile& tile) {
-    if (kIsWhole) return loaded(from + i * kLanes);
-    const int64_t count = std::clamp<int64_t>(tile.columns - i * kLanes, 0, kLanes);
-    return count ? loaded(from + i * kLanes, count, 0) : Floats{};
+  template <class V, bool kIsWhole>
+  SARDONYX_INLINE static V read(const float* from, int i, const Tile& tile) {
+    if (kIsWhole) return loaded<V>(from + i * lanes_of<V>);
+    return up_to<V>(tile.columns - i * lanes_of<V>, from + i * lanes_of<V>);
   }
 
-  template <bool kIsWhole>
-  SARDONYX_INLINE static void write(float* to, Floats value, int i, const Tile& tile) {
-    if (kIsWhole) return store(to + i * kLanes, value);
-    const int64_t count = std::clamp<int64_t>(tile.columns - i * kLanes, 0, kLanes);
-    if (count) store(to + i * kLanes, value, count);
+  template <class V, bool kIsWhole>
+  SARDONYX_INLINE static void write(float* to, V value, int i, const Tile& tile) {
+    if (kIsWhole) return store(to + i * lanes_of<V>, value);
+    store_up_to(tile.columns - i * lanes_of<V>, to + i * lanes_of<V>, value);
+  }
+
+  template <class V>
+  SARDONYX_INLINE static V up_to(int64_t count, const float* from) {
+    if (count >= lanes_of<V>) return loaded<V>(from);
+    return count > 0 ? loaded<V>(from, count, 0) : V{};
+  }
+
+  template <class V>
+  SARDONYX_INLINE static void store_up_to(int64_t count, float* to, V values) {
+    if (count >= lanes_of<V>) return store(to, values);
+    if (count > 0) store(to, values, count);
   }
 
   int64_t width_, inner_, columns_;

@@ -42,12 +42,11 @@ struct Piece {
   int64_t rows, columns, pitch;
   // Rows of zeros behind those of `x`, whose results nobody reads.
   int64_t rows_more = 0;
-  // The activation, if it runs by itself after the primitive.
+  // The activation, if it runs by itself after panels.
   std::optional<Primitive> activation;
-  // Its weights as they are packed, and the primitive with the epilogue that reads them.
+  // Its weights as they are packed, and what reads them: a primitive with the epilogue, or panels.
   Desc weights;
   std::optional<Primitive> whole;
-  // What computes it in place of that primitive, if anything.
   std::optional<Panels> panels;
 
   // Chooses the form of the weights, for which there are none yet.
@@ -59,16 +58,20 @@ struct Piece {
     weights = packed;
     whole = make(packed, true);
   }
-  // Computes it without oneDNN, if the weights lie as it needs them. A long activation runs apart.
-  void use_panels(const Epilogue& epilogue) {
-    panels = Panels::of(weights, epilogue);
-    if (!panels || !epilogue.activation.is_long()) return;
+  // Computes it without oneDNN. A long activation runs apart.
+  void use(const Panels& found, const Desc& packed, const Epilogue& epilogue) {
+    weights = packed;
+    panels = found;
+    if (!epilogue.activation.is_long()) return;
     const Activation& f = epilogue.activation;
     activation = elementwise(f.algorithm(), f.alpha, f.beta, kFloat32, rows * columns);
   }
   void generate() const {
-    if (!panels) whole->generate();
+    if (whole) whole->generate();
     if (activation) activation->generate();
+  }
+  size_t scratch_bytes() const {
+    return std::max(whole ? whole->scratch_bytes() : 0, activation ? activation->scratch_bytes() : 0);
   }
   // Without the epilogue; most are never needed.
   Primitive bare() const {
@@ -123,7 +126,6 @@ class Product : public Kernel {
   bool has_parts() const { return !winograd_; }
   int64_t threads() const { return threads_; }
   int data_type() const { return data_type_; }
-  std::string implementation() const { return pieces_.front().piece->whole->implementation(); }
 
   // The piece for a part of the convolution; throws where there is none.
   std::shared_ptr<const Piece> part(const Convolution& convolution) const;
@@ -194,10 +196,11 @@ class Product : public Kernel {
   }
 
   void check_primitives() const {
-    if (winograd_) return;
-    if (pieces_.front().piece->whole->is_slow()) throw std::runtime_error("oneDNN has no fast kernel");
+    if (winograd_ || pieces_.front().piece->panels) return;
+    const Primitive& first = *pieces_.front().piece->whole;
+    if (first.is_slow()) throw std::runtime_error("oneDNN has no fast kernel");
     for (const Placed& each : pieces_) {
-      if (each.piece->whole->implementation() != implementation()) {
+      if (each.piece->whole->implementation() != first.implementation()) {
         throw std::runtime_error("the pieces differ in their kernels");
       }
     }
@@ -210,9 +213,7 @@ class Product : public Kernel {
     const size_t of_x = piece.rows_more ? aligned(bytes_of(piece.x)) : 0;
     const size_t of_y = is_staged ? aligned(bytes_of(piece.y)) : 0;
     const size_t of_addend = at.addend ? of_y : 0;
-    const size_t after = piece.activation ? piece.activation->scratch_bytes() : 0;
-    std::byte* space = scratch(of_x + of_y + of_addend +
-                               std::max(piece.whole->scratch_bytes(), after));
+    std::byte* space = scratch(of_x + of_y + of_addend + piece.scratch_bytes());
     auto take = [&](size_t bytes) { return std::exchange(space, space + bytes); };
     Pointers staged = at;
     if (of_x) staged.x = with_more_rows(piece, at.x, take(of_x));

@@ -29,7 +29,9 @@ class Winograd {
 
   static bool serves(const Sizes& sizes, int data_type, const Epilogue& epilogue) {
     const bool are_lanes = sizes.inputs % kLanes == 0 && sizes.outputs % kLanes == 0;
-    return Panels::serve(data_type, epilogue) && !epilogue.activation.is_long() && are_lanes &&
+    // With AVX-512 oneDNN's own kernels are faster.
+    return data_type == kFloat32 && has_wide_registers() && !has_avx512() &&
+           !epilogue.activation.is_long() && are_lanes &&
            std::min(sizes.inputs, sizes.outputs) >= kFewestChannels &&
            sizes.rows * sizes.columns >= kFewestPixels;
   }
