@@ -131,6 +131,18 @@ def test_bands_of_rows_are_as_the_whole(attributes: Any) -> None:
 
 
 @pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize("image", [(1, 36), (36, 1), (1, 70), (2, 40), (1, 1)], ids=str)
+def test_images_of_one_row_or_column(image: tuple[int, int], batch: int) -> None:
+    """Pointwise convolutions give up an axis of one pixel, and others do not."""
+    proto = network(INVERTED, ["y"], **WIDE)
+    x = np.random.default_rng(4).normal(size=(batch, CHANNELS, *image)).astype(np.float32)
+    found = sardonyx.load(proto, backend="jax", compile="never")(x)
+    np.testing.assert_allclose(
+        found, sardonyx.load(proto, backend="numpy")(x), rtol=1e-4, atol=1e-4
+    )
+
+
 def test_what_is_not_finite_passes_through_a_chain() -> None:
     proto = network(INVERTED, ["y"], **WIDE)
     x = image(2)

@@ -98,6 +98,8 @@ class Chain : public Kernel {
       const int64_t result = arrays_ + last;
       const bool is_alone = last_read(result) == last + 1 && reads(result) == 1;
       if (!link.convolution || !next.convolution || !is_alone || next.x != result) break;
+      // Of an image of one row, some have given up that axis, and their bands lie along the other.
+      if (link.convolution->axes.size() != next.convolution->axes.size()) break;
       if (link.addend >= 0) break;
       ++last;
     }
