@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from sardonyx.backends.executable import Spec
 from sardonyx.backends.fused_epilogue import Activation, Epilogue
 from sardonyx.backends.jax import onednn
 from sardonyx.backends.jax.convolution_layout import ConvolutionLayout
+from sardonyx.backends.jax.onednn import loaded
 from sardonyx.backends.operations.products import Link
 from sardonyx.graph.rewriting import chaining
 from tests.support.kernels import NEEDS_ONEDNN
@@ -243,3 +245,13 @@ def test_release_frees_the_space_between_products() -> None:
 def resident() -> int:
     """Bytes of this process that are in memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_onednn_keeps_no_code_itself() -> None:
+    """Once its own cache was full, some convolutions got the code of others."""
+    proto = network(IN_TURN, ["y"], **{name: WIDE[name] for name in "da"})
+    sardonyx.load(proto, backend="jax", compile="never")(image(1))
+    library, capacity = loaded.shared_library(), ctypes.c_int(-1)
+    assert library is not None
+    assert library.dnnl_get_primitive_cache_capacity(ctypes.byref(capacity)) == 0
+    assert capacity.value == 0

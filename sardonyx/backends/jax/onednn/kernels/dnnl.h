@@ -30,6 +30,7 @@ typedef struct {
 const dnnl_version_t* dnnl_version();
 int dnnl_get_effective_cpu_isa();
 
+int dnnl_set_primitive_cache_capacity(int count);
 int dnnl_engine_create(dnnl_engine_t*, int kind, size_t index);
 int dnnl_stream_create(dnnl_stream_t*, dnnl_engine_t, unsigned flags);
 

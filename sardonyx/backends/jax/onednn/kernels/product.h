@@ -133,8 +133,12 @@ class Product : public Kernel {
   void pack(const std::byte* weights, std::byte* packed) const {
     if (winograd_) return winograd_->pack(reinterpret_cast<const float*>(weights), packed);
     OneThread one_thread;
-    for (const Weights& part : weights_) {
-      Primitive reorder = reordering(part.from, part.to);
+    std::call_once(ordering_, [&] {
+      for (const Weights& part : weights_) orders_.push_back(reordering(part.from, part.to));
+    });
+    for (size_t i = 0; i < weights_.size(); ++i) {
+      const Weights& part = weights_[i];
+      const Primitive& reorder = orders_[i];
       reorder(scratch(reorder.scratch_bytes()),
               {{dnnl::kSource, part.from, weights + part.from_at * item_},
                {dnnl::kDestination, part.to, packed + part.to_at}});
@@ -283,6 +287,9 @@ class Product : public Kernel {
   Epilogue epilogue_;
   std::vector<Placed> pieces_;
   std::vector<Weights> weights_;
+  // What packs each of them: layers of the same shapes have one product.
+  mutable std::once_flag ordering_;
+  mutable std::vector<Primitive> orders_;
   size_t packed_bytes_ = 0;
   int64_t results_ = 0;
   // Of a convolution.
