@@ -79,11 +79,23 @@ def test_results_are_added_to_a_file_and_to_a_page(tmp_path: Path) -> None:
 
 def test_new_sizes_are_counted_by_their_place_in_the_series() -> None:
     first = [99.0, 4.0, 1.0, *[2.0] * 6, 1.0, 1.4, 1.6]
-    assert new_sizes.cells({"first": first, "repeated": [1.0] * 12})[:5] == [
-        *("2.00 (4.00)", "1 of 8"),
-        *("1.40 (1.60)", "1 of 3"),
+    times = {"sizes": [*range(20, 32)], "first": first, "repeated": [1.0] * 12}
+    assert new_sizes.cells(times)[:5] == [
+        *("2.00 (4.00)", "1 of 8: 21"),
+        *("1.40 (1.60)", "1 of 3: 31"),
         "120.0",
     ]
+    assert new_sizes.cells({**times, "first": [4.0] * 12})[1] == "8 of 8"
+
+
+def test_a_size_has_the_least_times_of_several_processes() -> None:
+    starts = [
+        {"sizes": [8, 9], "first": first, "repeated": repeated, "traces": traces}
+        for first, repeated, traces in (([3, 2], [1, 2], 5), ([2, 4], [2, 1], 7))
+    ]
+    assert new_sizes.least(starts) == {
+        "sizes": [8, 9], "first": [2, 2], "repeated": [1, 1], "traces": 7,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("series", new_sizes.SERIES.values(), ids=lambda series: series.title)

@@ -184,6 +184,22 @@ def test_what_follows_no_formula_is_planned_for(monkeypatch: pytest.MonkeyPatch)
     assert max(searched) == plan_formulas.MOST_SAMPLES
 
 
+def test_a_size_with_other_kernels_leaves_the_formulas() -> None:
+    calls = []
+
+    def function(rows: int, x: Any) -> Sequence[Any]:
+        calls.append(rows)
+        y = KERNELS.softmax(x[:rows], or_zero=False)
+        return [KERNELS.softmax(y, or_zero=False) if rows in (50, 300) else y]
+
+    joined, x = OneCallBySizes(function, 1, 0, ()), drawn(300, WIDTH)
+    for rows in (50, 80, 41, 52, 75, 60, 300, 61):
+        found = joined(CallPlans((rows,)), rows, x)
+        assert_same(found, function(rows, x))
+        calls.pop()
+    assert calls == [50, 80, 41, 52, 75, 300]
+
+
 def test_nothing_is_planned_for_empty_arrays() -> None:
     def function(rows: int, x: Any) -> Sequence[Any]:
         return [KERNELS.softmax(x[: rows - 9], or_zero=False)]

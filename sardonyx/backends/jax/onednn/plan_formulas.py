@@ -62,6 +62,8 @@ class PlansBySizes:
         structure, numbers, lengths = taken_apart(planned, planned.plan)
         small, learned = _small(sizes), self._learned.get(_small(sizes))
         if learned is None or learned.structure != structure:
+            if learned is not None and learned.formulas is not None:
+                return  # One of the sizes for which something is special.
             learned = _Learned(structure, lengths, (planned, planned.plan))
         self._learned = {**self._learned, small: learned.with_sample(Sample(sizes, numbers))}
 
