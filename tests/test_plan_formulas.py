@@ -206,6 +206,7 @@ def test_nothing_is_planned_for_empty_arrays() -> None:
 
     joined, x = OneCallBySizes(function, 1, 0, ()), drawn(200, WIDTH)
     for rows in (30, 41, 52, 75, 29, 10, 9):
+        joined(CallPlans((0, rows)), rows, x)  # As with a cache of no rows yet.
         found = joined(CallPlans((rows,)), rows, x)
         assert_same(found, [KERNELS.softmax(x[: rows - 9], or_zero=False)])
 

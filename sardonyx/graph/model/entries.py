@@ -139,7 +139,7 @@ class Entry:
 
 
 def _without_stages(recording: Recording) -> Recording:
-    """Return a new recording for calls that pass the same arrays of NumPy, but for their sizes."""
+    """Return a new recording for calls whose arrays of NumPy have other sizes than these."""
     return Recording(recording.compiler, recording.inline, True, recording.inputs)
 
 

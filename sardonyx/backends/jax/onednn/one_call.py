@@ -58,7 +58,7 @@ class OneCallBySizes:
 
     To plan takes less time than to call the kernels one by one; where that was in vain, other sizes
     are planned at their second call. Where a few sizes were planned, formulas say the plans for
-    those between.
+    others.
     """
 
     def __init__(

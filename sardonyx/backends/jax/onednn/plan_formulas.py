@@ -1,4 +1,4 @@
-"""Plans for new sizes by formulas, which hold at a few sizes that were planned for.
+"""Plans for new sizes by formulas, from the plans for a few other sizes.
 
 To note a hundred kernels takes Python 2 ms, an eighth of a call of a small size. Plans for several
 sizes differ in numbers alone, and these are sums of multiples of the sizes and their products, as
@@ -57,7 +57,7 @@ class PlansBySizes:
 
     def note(self, sizes: Sizes, planned: Planned) -> None:
         """Learn from a plan that had to be made."""
-        if planned.plan is None or not sizes:
+        if planned.plan is None or not sizes or 0 in sizes:
             return
         structure, numbers, lengths = taken_apart(planned, planned.plan)
         small, learned = _small(sizes), self._learned.get(_small(sizes))
@@ -74,7 +74,7 @@ def _small(sizes: Sizes) -> tuple[bool, ...]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Learned:
-    """What is known of plans of the same structure."""
+    """What is known of plans that call the same kernels with arrays of the same ranks."""
 
     structure: Hashable
     lengths: Numbers
