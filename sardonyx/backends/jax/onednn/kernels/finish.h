@@ -13,6 +13,8 @@ class Finish {
       : addend_(epilogue.addend),
         activation_(epilogue.activation.is_long() ? Activation{} : epilogue.activation) {}
 
+  bool is_nothing() const { return addend_ == Addend::kNone && !activation_; }
+
   // Of a result with its bias, and what is added, if anything.
   template <class V>
   SARDONYX_INLINE V of(V value, V added) const {

@@ -127,6 +127,7 @@ class Panels {
     const int64_t all_lines = panel.steps * width_ / kFloatsOfLine;
     const int64_t tiles = (at.rows + kRows - 1) / kRows;
     const int64_t lines = at.rows < kRowsForPrefetch ? 0 : (all_lines + tiles - 1) / tiles;
+    const bool has_more = at.bias || !finish_.is_nothing();
     const float* next = panel.next;
     for (int64_t i = 0; i < tiles; ++i, next += lines * kFloatsOfLine) {
       const auto [row, end] = share(at.rows, i, tiles);
@@ -143,7 +144,7 @@ class Panels {
                       panel.columns,
                       panel.is_first};
       compute_up_to<V, kVectors, kRows>(tile, end - row, at.pitch);
-      if (panel.is_last) finish<V>(tile, end - row, at.pitch);
+      if (panel.is_last && has_more) finish<V>(tile, end - row, at.pitch);
     }
   }
 
