@@ -29,7 +29,8 @@ from sardonyx.graph.buckets.learned_calls import (
 )
 from sardonyx.graph.buckets.patience import PATIENCE, patience_of
 from sardonyx.graph.buckets.programs import Buckets
-from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
+from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording
+from sardonyx.graph.buckets.relatives import Relatives
 from sardonyx.graph.buckets.searching import Search
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.calls.dimensions import Shapes

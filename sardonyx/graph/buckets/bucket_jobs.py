@@ -31,7 +31,8 @@ from sardonyx.graph.buckets.learned_calls import (
 )
 from sardonyx.graph.buckets.patience import OutOfPatience, Patience
 from sardonyx.graph.buckets.programs import BucketTooLarge, CannotPad, sizes_text
-from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording, Relatives
+from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording
+from sardonyx.graph.buckets.relatives import Relatives
 from sardonyx.graph.buckets.savings import part_beside_products
 from sardonyx.graph.buckets.searching import Search
 from sardonyx.graph.buckets.sizes import LARGEST_SIZE

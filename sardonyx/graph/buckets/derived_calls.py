@@ -23,7 +23,7 @@ from sardonyx.graph.buckets.call_arrays import CallArrays
 from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.families import SizePattern
 from sardonyx.graph.buckets.formulas import SizeVector
-from sardonyx.graph.buckets.recording import Relatives
+from sardonyx.graph.buckets.relatives import Relatives
 from sardonyx.graph.buckets.sampled_traces import SampledTraces
 from sardonyx.graph.buckets.searching import Search
 from sardonyx.graph.calls.dimensions import Shapes

@@ -13,7 +13,7 @@ from sardonyx.graph.buckets.expressions import Expression, parse
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.plans import PaddedCallPlan, PlanFormulas
 from sardonyx.graph.buckets.row_pieces import SplitCalls
-from sardonyx.graph.calls.dimensions import Place, Shapes, Take, dimensions_of
+from sardonyx.graph.calls.dimensions import Dimensions, Place, Shapes, Take, dimensions_of
 from sardonyx.graph.ir import ValueInfo
 
 # The sizes of a bucket, and the other dimensions of its calls.
@@ -55,19 +55,24 @@ class SizePattern:
         order = tuple(places[name] for name in names)
         first = [order[number] for _, number in repeated]
         parts = order, [place for place, _ in repeated], first, others
-        takes = [Take(each, shapes) for each in parts]
+        takes = [Take.at(each, shapes) for each in parts]
         return cls(tuple(names), order, tuple(repeated), tuple(computed), *takes)
 
     def sizes(self, shapes: Shapes) -> SizeVector | None:
         """Return the sizes of a call; None if its shapes contradict each other."""
         return self._sizes(shapes, dimensions_of(shapes))
 
-    def split(self, shapes: Shapes) -> tuple[SizeVector | None, tuple[int, ...]]:
+    def sizes_and_rest(self, shapes: Shapes) -> CallSizes | None:
+        """Return what describes a call; None if its shapes contradict each other."""
+        sizes, rest = self.split(shapes)
+        return None if sizes is None else CallSizes(sizes, rest, shapes)
+
+    def split(self, shapes: Shapes) -> tuple[SizeVector | None, Dimensions]:
         """Return the sizes of a call, and the dimensions that do not follow from them."""
         dimensions = dimensions_of(shapes)
         return self._sizes(shapes, dimensions), self.others_of(dimensions)
 
-    def _sizes(self, shapes: Shapes, dimensions: tuple[int, ...]) -> SizeVector | None:
+    def _sizes(self, shapes: Shapes, dimensions: Dimensions) -> SizeVector | None:
         if self.repeated and self.repeated_of(dimensions) != self.first_of(dimensions):
             return None
         sizes = self.sizes_of(dimensions)
@@ -78,12 +83,39 @@ class SizePattern:
                     return None
         return sizes
 
+    def numbers(self, shapes: Shapes) -> tuple[list[tuple[int, ...]], Dimensions]:
+        """Return the number of each dimension, and the distinct ones that follow from no size.
+
+        The sizes have the first numbers, what is computed from them the next, and these the last.
+        """
+        order = [*self.places, *[place for place, _ in self.computed]]
+        found = {**{place: i for i, place in enumerate(order)}, **dict(self.repeated)}
+        others: dict[int, int] = {}
+
+        def number(place: Place, size: int) -> int:
+            own = found.get(place)
+            return others.setdefault(size, len(order) + len(others)) if own is None else own
+
+        numbers = [
+            tuple(number(Place(i, axis), size) for axis, size in enumerate(shape))
+            for i, shape in enumerate(shapes)
+        ]
+        return numbers, tuple(others)
+
     def resized(self, shapes: Shapes, sizes: SizeVector) -> Shapes:
         """Return the shapes with these sizes in place of their own, where none is computed."""
         result = [list(shape) for shape in shapes]
         for (array, axis), number in (*zip(self.places, count()), *self.repeated):
             result[array][axis] = sizes[number]
         return list(map(tuple, result))
+
+
+class CallSizes(NamedTuple):
+    """The sizes of a call, the dimensions that do not follow from them, and its shapes."""
+
+    sizes: SizeVector
+    rest: Dimensions
+    shapes: Shapes
 
 
 class SizedPlan(NamedTuple):
@@ -120,33 +152,31 @@ class Family:
             # Replaced as a whole, as other threads go through it.
             self.formulas = {**self.formulas, key: formulas}
 
-    def plan(self, shapes: Shapes) -> SizedPlan | None:
-        """Return how a call with these shapes runs; None if there are no formulas for it."""
-        if not self.formulas:
+    def plan(self, call: CallSizes) -> SizedPlan | None:
+        """Return how a call of these sizes runs; None if there are no formulas for it."""
+        sizes, rest, shapes = call
+        if not self.formulas or min(sizes) < 2:
             return None
-        sizes, rest = self.pattern.split(shapes)
-        if sizes is None or min(sizes) < 2:
-            return None
-        key = self.bucket_of(self.pattern.names, sizes), rest
-        formulas = self.formulas.get(key)
-        in_pieces = self._in_pieces(shapes, sizes, rest)
-        if in_pieces is not None:
-            return in_pieces
+        bucket = self.bucket_of(self.pattern.names, sizes)
+        if self.split:
+            in_pieces = self._in_pieces(call)
+            if in_pieces is not None:
+                return in_pieces
+        formulas = self.formulas.get((bucket, rest))
         if formulas is not None:
             return SizedPlan(formulas.at(sizes), 0.0, shapes)
         larger = [
-            (math.prod(bucket), each)
-            for (bucket, others), each in self.formulas.items()
-            if others == rest and reaches(bucket, sizes, self.reach) and each.hold(sizes)
+            (math.prod(wide), each)
+            for (wide, others), each in self.formulas.items()
+            if others == rest and reaches(wide, sizes, self.reach) and each.hold(sizes)
         ]
         if not larger:
             return None
         work, formulas = min(larger, key=itemgetter(0))
-        return SizedPlan(formulas.at(sizes), 1 - math.prod(key[0]) / work, shapes)
+        return SizedPlan(formulas.at(sizes), 1 - math.prod(bucket) / work, shapes)
 
-    def _in_pieces(
-        self, shapes: Shapes, sizes: SizeVector, rest: tuple[int, ...]
-    ) -> SizedPlan | None:
+    def _in_pieces(self, call: CallSizes) -> SizedPlan | None:
+        sizes, rest, shapes = call
         calls = self.split.get(rest)
         if calls is None:
             return None

@@ -8,15 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from sardonyx.graph.buckets.call_arrays import CallArrays
 from sardonyx.graph.buckets.derived import Derivation
-from sardonyx.graph.buckets.families import BucketKey, Family, SizePattern, reaches
+from sardonyx.graph.buckets.families import BucketKey, CallSizes, Family, SizePattern, reaches
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.patience import Patience
 from sardonyx.graph.buckets.plans import PaddedCallPlan, PlanFormulas
 from sardonyx.graph.buckets.programs import Buckets
+from sardonyx.graph.buckets.relatives import Relatives
 from sardonyx.graph.calls.dimensions import Shapes
 from sardonyx.graph.ir import ValueInfo
 from sardonyx.graph.programs.program import Program
@@ -30,41 +29,6 @@ _LOG = Log("buckets")
 AHEAD = (1.5, 1)
 # Maximum number of plans per signature.
 MAX_PLANS = 64
-
-
-class Relatives(NamedTuple):
-    """What calls have in common that differ in sizes only."""
-
-    donated: tuple[str, ...]
-    # The library, dtype and rank of each array.
-    kinds: tuple[Any, ...]
-    # The sizes of all arrays; all beyond 1 count as 2.
-    sizes: tuple[int, ...]
-
-    @property
-    def has_single(self) -> bool:
-        """Whether an array has a size of 1."""
-        return 1 in self.sizes
-
-    @property
-    def dtypes(self) -> list[np.dtype[Any]]:
-        """The dtypes of the arrays."""
-        return [dtype for _, dtype, _ in self.kinds]
-
-    def resembles(self, other: Relatives) -> bool:
-        """Whether they differ only in which sizes are 1, or 0."""
-        return self[:2] == other[:2]
-
-    @classmethod
-    def of(cls, key: Any) -> Relatives | None:
-        """Return those of a call with this key; None if one of its arguments is not an array."""
-        donated, arrays = key
-        try:
-            kinds = tuple([(library, dtype, len(shape)) for library, shape, dtype in arrays])
-            sizes = tuple([n if n < 2 else 2 for _, shape, _ in arrays for n in shape])
-        except (TypeError, ValueError):
-            return None
-        return cls(donated, kinds, sizes)
 
 
 class PaddedCalls:
@@ -263,12 +227,17 @@ class PaddedRecording(Recording):
         return min((plan.runs * plan.program.fastest for plan in plans), default=math.inf)
 
     def resized(self, shapes: Shapes) -> PaddedRecording | None:
+        """Return the recording for arrays of other shapes, if formulas say how they run."""
+        sizes = self.family.pattern.sizes_and_rest(shapes)
+        return None if sizes is None else self.for_sizes(sizes)
+
+    def for_sizes(self, sizes: CallSizes) -> PaddedRecording | None:
         """Return the recording for arrays of other sizes, if formulas say how they run."""
-        sized = self.family.plan(shapes)
+        sized = self.family.plan(sizes)
         if sized is None:
             return None
         waste, saving = sized.waste, sized.saving
-        detour = Detour(shapes, waste, saving, self.family.formulas) if waste else None
+        detour = Detour(sizes.shapes, waste, saving, self.family.formulas) if waste else None
         # `replace` looks at all fields, and this runs at each new size.
         return PaddedRecording(
             self.compiler,

@@ -9,7 +9,8 @@ from typing import Any
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.buckets.places import InputAxis
 from sardonyx.graph.buckets.programs import Buckets
-from sardonyx.graph.buckets.recording import PaddedCalls, Relatives
+from sardonyx.graph.buckets.recording import PaddedCalls
+from sardonyx.graph.buckets.relatives import Relatives
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.ir import Dimension, ValueInfo
 from sardonyx.graph.programs.replay import Recording

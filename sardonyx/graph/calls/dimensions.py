@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate, chain
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from sardonyx.graph.ir import ValueInfo
 
 Shapes: TypeAlias = Sequence[tuple[int, ...]]
 Dimensions: TypeAlias = tuple[int, ...]
+T = TypeVar("T")
 
 
 class Place(NamedTuple):
@@ -30,23 +31,31 @@ def dimensions_of(shapes: Shapes) -> Dimensions:
 
 
 class Take:
-    """Takes the dimensions at some places.
+    """Takes what has certain numbers out of a sequence.
 
-    >>> Take([Place(1, 0), Place(0, 1)], [(2, 3), (4, 5)])((2, 3, 4, 5))
+    >>> Take([2, 1])((2, 3, 4, 5))
     (4, 3)
     """
 
-    def __init__(self, places: Sequence[Place], shapes: Shapes) -> None:
-        starts = list(accumulate(map(len, shapes), initial=0))
-        numbers = [starts[array] + axis for array, axis in places]
+    def __init__(self, numbers: Sequence[int]) -> None:
         self._first = numbers[0] if len(numbers) == 1 else None
         self._all = itemgetter(*numbers) if len(numbers) > 1 else None
 
-    def __call__(self, dimensions: Dimensions) -> Dimensions:
+    @classmethod
+    def at(cls, places: Sequence[Place], shapes: Shapes) -> Take:
+        """Return what takes the dimensions at some places, for arrays of the same ranks.
+
+        >>> Take.at([Place(1, 0), Place(0, 1)], [(2, 3), (4, 5)])((2, 3, 4, 5))
+        (4, 3)
+        """
+        starts = list(accumulate(map(len, shapes), initial=0))
+        return cls([starts[array] + axis for array, axis in places])
+
+    def __call__(self, values: Sequence[T]) -> tuple[T, ...]:
         if self._all is not None:
-            found: Dimensions = self._all(dimensions)
+            found: tuple[T, ...] = self._all(values)
             return found
-        return () if self._first is None else (dimensions[self._first],)
+        return () if self._first is None else (values[self._first],)
 
 
 class DeclaredSizes:
@@ -64,9 +73,9 @@ class DeclaredSizes:
                     place = first.setdefault(declared, Place(i, axis))
                     repeated.append((Place(i, axis), place))
         self._numbers = tuple(number for _, number in numbers)
-        self._fixed = Take([place for place, _ in numbers], shapes)
-        self._later = Take([place for place, _ in repeated], shapes)
-        self._first = Take([place for _, place in repeated], shapes)
+        self._fixed = Take.at([place for place, _ in numbers], shapes)
+        self._later = Take.at([place for place, _ in repeated], shapes)
+        self._first = Take.at([place for _, place in repeated], shapes)
 
     def agree(self, dimensions: Dimensions) -> bool:
         """Whether these have the declared sizes, and the same one wherever a name is the same."""

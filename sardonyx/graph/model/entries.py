@@ -6,10 +6,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from operator import is_, itemgetter
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from sardonyx.graph.buckets.families import CallSizes
+from sardonyx.graph.buckets.recording import PaddedRecording
+from sardonyx.graph.buckets.relatives import Likeness, Relatives
 from sardonyx.graph.calls.array_interop import (
     Convert,
     Described,
@@ -42,6 +45,8 @@ class Entry:
     used: int = 0
     # What the model declares, if other calls are checked by this one.
     declared: DeclaredSizes | None = None
+    # What other calls are compared with that this one's bucket may serve.
+    likeness: Likeness | None = None
 
     @classmethod
     def of(
@@ -160,6 +165,14 @@ def _ignore(key: Any) -> None:
     pass
 
 
+class Alike(NamedTuple):
+    """The entry of a padded call, and the sizes of another one that its bucket may serve."""
+
+    entry: Entry
+    relatives: Relatives
+    sizes: CallSizes
+
+
 @dataclass(eq=False, slots=True)
 class Entries:
     """The entries by signature; beyond `most` the least recently used ones are evicted."""
@@ -168,6 +181,8 @@ class Entries:
     by_key: dict[Any, Entry] = field(default_factory=dict)
     # Entries of padded calls, by all but their sizes.
     relatives: dict[Any, Entry] = field(default_factory=dict)
+    # The one of them that served the last call of a new size.
+    latest: Entry | None = None
     # Entries of calls with NumPy's arrays alone, without their recordings, by the same.
     empty: dict[Any, Entry] = field(default_factory=dict)
     calls: int = 0
@@ -257,9 +272,36 @@ class Entries:
                     self._replace(key, None)
                     self._note_dropped(key, OUTDATED)
 
+    def alike(self, key: Any, static_version: int) -> Alike | None:
+        """Return the padded calls that differ from one with this key in sizes only, if any."""
+        if not self.relatives:
+            return None
+        latest = self.latest
+        if latest is not None and latest.static_version == static_version:
+            likeness = latest.likeness
+            sizes = None if likeness is None else likeness.sizes(key)
+            if likeness is not None and sizes is not None:
+                return Alike(latest, likeness.relatives, sizes)
+        relatives = Relatives.of(key)
+        entry = self.relatives.get(relatives)
+        if relatives is None or entry is None or entry.static_version != static_version:
+            return None
+        assert isinstance(entry.recording, PaddedRecording)
+        pattern = entry.recording.family.pattern
+        sizes = pattern.sizes_and_rest(tuple([tuple(shape) for _, shape, _ in key[1]]))
+        if sizes is None:
+            return None
+        if entry.likeness is None or entry.likeness.rest != sizes.rest:
+            entry.likeness = Likeness.of(key, relatives, pattern, sizes)
+        with self._lock:
+            if self.relatives.get(relatives) is entry:
+                self.latest = entry
+        return Alike(entry, relatives, sizes)
+
     def keep_relative(self, key: Any, entry: Entry) -> None:
         """Keep the entry of a padded call for others that differ in sizes only."""
         self._keep(self.relatives, key, entry)
+        self.latest = None
 
     def keep_empty(self, key: Any, entry: Entry, declared: DeclaredSizes) -> None:
         """Keep what is the same for all calls that differ in sizes only."""
@@ -279,5 +321,6 @@ class Entries:
                 self._note_dropped(key, RELEASED)
             self.by_key.clear()
             self.relatives.clear()
+            self.latest = None
             self.empty.clear()
             self._in_order.clear()

@@ -23,7 +23,8 @@ from sardonyx.garbage import RARELY_COLLECTED
 from sardonyx.graph.buckets.automatic_calls import AutomaticCalls
 from sardonyx.graph.buckets.derived_calls import DerivedCalls
 from sardonyx.graph.buckets.folded import NotingTracer
-from sardonyx.graph.buckets.recording import PaddedRecording, Relatives
+from sardonyx.graph.buckets.recording import PaddedRecording
+from sardonyx.graph.buckets.relatives import Relatives
 from sardonyx.graph.buckets.segment_collector import SegmentCollector
 from sardonyx.graph.calls.arguments import in_input_order, registers_of
 from sardonyx.graph.calls.array_interop import leaf_of, normalised
@@ -344,17 +345,14 @@ class Form:
 
     def _of_bucket(self, key: Any, weights: Weights) -> Entry | None:
         """Return the entry of a padded call, with the plan for the sizes of this one."""
-        if not self.entries.relatives:
+        alike = self.entries.alike(key, weights.static_version)
+        if alike is None:
             return None
-        relatives = Relatives.of(key)
-        entry = self.entries.relatives.get(relatives)
-        if relatives is None or entry is None or entry.static_version != weights.static_version:
-            return None
+        (entry, relatives, sizes), padded = alike, self._padded_calls
         assert isinstance(entry.recording, PaddedRecording)
-        shapes, padded = [tuple(shape) for _, shape, _ in key[1]], self._padded_calls
-        resized = entry.recording.resized(shapes)
+        resized = entry.recording.for_sizes(sizes)
         if isinstance(padded, AutomaticCalls) and self._shared.compiler.interprets:
-            resized = padded.unless_slow(resized, relatives, shapes, weights)
+            resized = padded.unless_slow(resized, relatives, sizes.shapes, weights)
         if resized is None:
             return None
         _BUCKETS.debug("A bucket serves %s.", partial(signature_text, key, self._infos))
