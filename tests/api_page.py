@@ -28,6 +28,7 @@ _ALIASES = {
     "Ints": "A tuple of integers, known while tracing.",
     "Key": "The random key of an operator that draws at random.",
     "Outputs": "The number of outputs that the node has.",
+    "OutputsRead": "The number of outputs up to the last one that anything reads.",
     "Strings": "A tuple of strings, known while tracing.",
     "Unsized": "A result whose shape depends on data.",
     "Value": "Any value: an array, a sequence, an optional or a map.",

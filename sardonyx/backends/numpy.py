@@ -327,14 +327,17 @@ class NumpyBackend(NumpyLike):
 
     def runs(self, keys: Any) -> Any:
         order = keys.argsort(kind="stable")
-        arranged = keys.take(order)
+        return order, self.is_new(keys.take(order))
+
+    def is_new(self, arranged: Any) -> Any:
         a, b = arranged[1:], arranged[:-1]
-        is_new = np.empty(keys.shape, np.bool_)
+        is_new = np.empty(arranged.shape, np.bool_)
         is_new[:1] = True
         np.not_equal(a, b, out=is_new[1:])
-        if keys.dtype.kind not in "biuO":
+        # NaN comes last.
+        if arranged.dtype.kind not in "biuO" and arranged.size and arranged[-1] != arranged[-1]:
             is_new[1:] &= ~(np.isnan(a) & np.isnan(b))
-        return order, is_new
+        return is_new
 
     def ranks(self, order: Any, is_new: Any) -> Any:
         counted = is_new.cumsum(dtype=np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -206,6 +206,11 @@ class Graph:
         """For each node the names that no later node reads, so that their values can be freed."""
         return last_reads(self.nodes, [output.name for output in self.outputs])
 
+    @cached_property
+    def unread(self) -> frozenset[str]:
+        """The outputs of nodes that nothing reads."""
+        return unread_outputs(self.nodes, self.last_reads)
+
 
 @dataclass(frozen=True, eq=False)
 class Function:
@@ -224,6 +229,11 @@ class Function:
     def last_reads(self) -> tuple[tuple[str, ...], ...]:
         """For each node the names that no later node reads, so that their values can be freed."""
         return last_reads(self.nodes, self.outputs)
+
+    @cached_property
+    def unread(self) -> frozenset[str]:
+        """The outputs of nodes that nothing reads."""
+        return unread_outputs(self.nodes, self.last_reads)
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,3 +295,15 @@ def last_reads(nodes: Sequence[Node], outputs: Sequence[str]) -> tuple[tuple[str
         releases.append(tuple(sorted(names - seen)))
         seen |= names
     return tuple(reversed(releases))
+
+
+def unread_outputs(nodes: Sequence[Node], releases: Sequence[tuple[str, ...]]) -> frozenset[str]:
+    """Return the outputs that nothing reads: they are released after their own node."""
+    pairs = zip(nodes, releases, strict=True)
+    return frozenset(name for node, released in pairs for name in released if name in node.outputs)
+
+
+def outputs_read(node: Node, unread: Collection[str]) -> int:
+    """Return how many outputs a node has, up to the last one that is read; at least one."""
+    read = [i for i, name in enumerate(node.outputs, 1) if name and name not in unread]
+    return max(read, default=1)

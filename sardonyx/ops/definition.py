@@ -55,8 +55,9 @@ Arrays: TypeAlias = list[Array]
 Unsized: TypeAlias = Annotated[Array, "unsized"]
 # A value that training changes without gradients, such as a running mean.
 Statistic: TypeAlias = Annotated[Any, "statistic"]
-# How many outputs the node has.
+# How many outputs the node has; and how many up to the last one that anything reads.
 Outputs = NewType("Outputs", int)
+OutputsRead = NewType("OutputsRead", int)
 # Two numbers of 32 bits from which to draw others: new ones for each node and call.
 Key: TypeAlias = Annotated[Any, "key"]
 # What the device did ahead for a step on the host; None where it did nothing.
@@ -274,6 +275,8 @@ class Definition:
     # Whether the result follows from the attributes alone.
     is_static: bool
     counts_outputs: bool = False
+    # Whether the function leaves out the last results if nothing reads them.
+    skips_unread: bool = False
     # Whether the shape of a result depends on data.
     is_unsized: bool = False
     makes_sequence: bool = False
@@ -307,7 +310,7 @@ class Definition:
         attributes: dict[str, Parameter] = {}
         for parameter in rest:
             annotation = hints[parameter.name]
-            if annotation in (Outputs, Key, Begun):
+            if annotation in (Outputs, OutputsRead, Key, Begun):
                 continue
             if parameter.kind is parameter.VAR_KEYWORD:
                 attributes = {**_attributes_for(function, annotation), **attributes}
@@ -322,7 +325,8 @@ class Definition:
             attributes,
             is_view=result == Alias and any(p.need is Need.ARRAY for p in inputs),
             is_static=result == Host and not inputs,
-            counts_outputs=Outputs in hints.values(),
+            counts_outputs=any(each in hints.values() for each in (Outputs, OutputsRead)),
+            skips_unread=OutputsRead in hints.values(),
             is_unsized=Unsized in (result, *get_args(result)),
             makes_sequence=result == Arrays,
             outputs=_count(result),
@@ -411,8 +415,7 @@ class Op(Generic[R]):
 
         The function takes the dtypes of the inputs, None for each unknown one, the number of
         outputs, and the node's attributes as keywords, with outlines in place of subgraphs. It
-        returns the dtypes of the results, None for each unknown one, and raises ValueError for a
-        node that can never run.
+        returns those of the results likewise, and raises ValueError for a node that never runs.
         """
 
         def declare(function: Function) -> Function:
@@ -434,14 +437,16 @@ class Op(Generic[R]):
         def declare(function: Function) -> Function:
             self._native[backend] = function
             dispatching = OnBackend(self._function, MappingProxyType(self._native))
-            self._today = cache(partial(_with, self._today, function=dispatching))
+            today = self._today
+            self._today = cache(lambda: replace(today(), function=dispatching))
             return function
 
         return declare
 
     def begins(self, function: Function) -> Function:
         """Declare what the device computes ahead for today's function, which gets it as `Begun`."""
-        self._today = cache(partial(_with, self._today, beginning=function))
+        today = self._today
+        self._today = cache(lambda: replace(today(), beginning=function))
         return function
 
     def at(self, opset: int) -> Definition:
@@ -480,10 +485,6 @@ def _with_ignored(today: Reader, attribute: Parameter) -> Definition:
     attributes = {**definition.attributes, attribute.name: attribute}
     ignored = definition.ignored | {attribute.name}
     return replace(definition, attributes=attributes, ignored=ignored)
-
-
-def _with(today: Reader, **changes: Any) -> Definition:
-    return replace(today(), **changes)
 
 
 def _attributes_for(function: Callable[..., Any], annotation: Any) -> Mapping[str, Parameter]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
-from sardonyx.ops.definition import Ints, Outputs, op
+from sardonyx.ops.definition import Ints, OutputsRead, op
 from sardonyx.ops.precision import at_least_float32
 from sardonyx.ops.windows import Layout, Windows, windows_over
 
@@ -24,7 +24,7 @@ def MaxPool(
     kernel_shape: Ints,
     ceil_mode: int = 0,
     storage_order: int = 0,
-    outputs: Outputs,
+    outputs: OutputsRead,
     **layout: Layout,
 ) -> Array | tuple[Array, Array]:
     windows = windows_over(X.shape[2:], kernel_shape, ceil_mode, **layout).without_idle_taps()

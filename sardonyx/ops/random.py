@@ -12,7 +12,7 @@ from sardonyx.backends.base import Backend
 from sardonyx.backends.conditions import Within
 from sardonyx.backends.dtypes import isdtype
 from sardonyx.backends.standard import Array
-from sardonyx.ops.definition import DType, Ints, Key, Outputs, Shaped, op
+from sardonyx.ops.definition import DType, Ints, Key, OutputsRead, Shaped, op
 from sardonyx.ops.dtypes import BOOL, FLOAT32, FLOAT64, INT32, INT64
 from sardonyx.ops.precision import at_least_float32, is_narrow
 
@@ -197,7 +197,7 @@ def Dropout(
     training_mode: bool = False,
     *,
     seed: int | None = None,
-    outputs: Outputs,
+    outputs: OutputsRead,
     key: Key,
 ) -> Array | tuple[Array, Array]:
     """Return the data itself in inference; the mask is true for elements not dropped."""
@@ -210,14 +210,14 @@ def Dropout(
 
 @Dropout.before(12)
 def dropout_in_inference(
-    xp: Backend, data: Array, *, ratio: float = 0.5, outputs: Outputs
+    xp: Backend, data: Array, *, ratio: float = 0.5, outputs: OutputsRead
 ) -> Array | tuple[Array, Array]:
     return data if outputs == 1 else (data, _full_mask(xp, data))
 
 
 @Dropout.before(10)
 def dropout_with_mask_of_numbers(
-    xp: Backend, data: Array, *, ratio: float = 0.5, outputs: Outputs
+    xp: Backend, data: Array, *, ratio: float = 0.5, outputs: OutputsRead
 ) -> Array | tuple[Array, Array]:
     return data if outputs == 1 else (data, xp.ones_like(data))
 
@@ -230,7 +230,7 @@ def dropout_unless_tested(
     ratio: float = 0.5,
     is_test: int = 0,
     consumed_inputs: Ints | None = None,
-    outputs: Outputs,
+    outputs: OutputsRead,
     key: Key,
 ) -> Array | tuple[Array, Array]:
     if is_test or not _drops(ratio):

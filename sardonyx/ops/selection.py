@@ -5,9 +5,12 @@ from __future__ import annotations
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops.axes import axis_within
-from sardonyx.ops.definition import Unsized, op
+from sardonyx.ops.definition import OutputsRead, Unsized, op
 from sardonyx.ops.dtypes import INT64, UINT8
 from sardonyx.ops.precision import wide
+
+# Of `Unique`: the values, where each occurs first, where each element went, and the counts.
+ALL_OUTPUTS = OutputsRead(4)
 
 # -- the largest or smallest elements -------------------------------------------------------------
 
@@ -71,21 +74,35 @@ def NonZero(xp: Backend, X: Array) -> Unsized:
 
 @op
 def Unique(
-    xp: Backend, X: Array, *, axis: int | None = None, sorted: int = 1
-) -> tuple[Unsized, Unsized, Unsized, Unsized]:
+    xp: Backend,
+    X: Array,
+    *,
+    axis: int | None = None,
+    sorted: int = 1,
+    outputs: OutputsRead = ALL_OUTPUTS,
+) -> Unsized | tuple[Unsized, Unsized, Unsized, Unsized]:
     """Return the distinct slices, each as it first occurs; NaN equals NaN, and zeros are equal."""
     if axis is None:
         X, axis = xp.reshape(X, (-1,)), 0
-    axis = axis_within(axis, X.ndim)
-    keys = _comparable(xp, X) if X.ndim == 1 else _ranks_of_slices(xp, X, axis)
+    if outputs == 1 and sorted and X.ndim == 1 and axis_within(axis, 1) == 0:
+        return xp.astype(xp.distinct_values(_comparable(xp, X)), X.dtype)
+    return distinct_slices(xp, X, axis, is_sorted=bool(sorted))
+
+
+def distinct_slices(
+    xp: Backend, x: Array, axis: int, *, is_sorted: bool
+) -> tuple[Array, Array, Array, Array]:
+    """Return the distinct slices, where each occurs first, where each one went, and the counts."""
+    axis = axis_within(axis, x.ndim)
+    keys = _comparable(xp, x) if x.ndim == 1 else _ranks_of_slices(xp, x, axis)
     first, inverse, counts = xp.distinct(keys)
-    if not sorted:
+    if not is_sorted:
         by_place = xp.argsort(first)
-        first, counts = (xp.take(x, by_place, axis=0) for x in (first, counts))
+        first, counts = (xp.take(each, by_place, axis=0) for each in (first, counts))
         inverse = xp.take(xp.argsort(by_place), inverse, axis=0)
     int64 = xp.dtype(INT64)
-    first, inverse, counts = (xp.astype(x, int64) for x in (first, inverse, counts))
-    return xp.take(X, first, axis=axis), first, inverse, counts
+    first, inverse, counts = (xp.astype(each, int64) for each in (first, inverse, counts))
+    return xp.take(x, first, axis=axis), first, inverse, counts
 
 
 def _ranks_of_slices(xp: Backend, x: Array, axis: int) -> Array:

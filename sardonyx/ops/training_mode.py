@@ -9,7 +9,17 @@ from typing import Annotated, Any
 from sardonyx.backends.base import Backend
 from sardonyx.backends.standard import Array
 from sardonyx.ops import random
-from sardonyx.ops.definition import Ints, Key, Op, Outputs, Parameter, Statistic, Value, Walk, op
+from sardonyx.ops.definition import (
+    Ints,
+    Key,
+    Op,
+    OutputsRead,
+    Parameter,
+    Statistic,
+    Value,
+    Walk,
+    op,
+)
 from sardonyx.ops.normalization import batch_normalization_with_is_test
 
 
@@ -44,7 +54,7 @@ def Dropout(
     consumed_inputs: Ints | None = None,
     is_test: int = 0,
     seed: int | None = None,
-    outputs: Outputs,
+    outputs: OutputsRead,
     key: Key,
 ) -> Array | tuple[Array, Array]:
     """Draw a new mask for each key, even if the node has a seed."""

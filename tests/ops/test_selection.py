@@ -213,6 +213,9 @@ def assert_one_of_each(xp: Backend, x: np.ndarray, axis: int | None, in_order: i
     for result, expected in zip(found, (chosen, first, inverse, counts), strict=True):
         np.testing.assert_array_equal(result, expected)
     assert [r.dtype for r in found] == [x.dtype, *[np.dtype(np.int64)] * 3]
+    alone = run(xp, "Unique", x, **given, sorted=in_order, opset=28)
+    assert alone.dtype == x.dtype
+    np.testing.assert_array_equal(alone, chosen)
 
 
 @given(st.data())
@@ -251,6 +254,12 @@ def test_all_nan_are_one_value_and_so_are_both_zeros(xp: Backend) -> None:
     assert first.tolist() == [5, 1, 3, 0]
     assert inverse.tolist() == [3, 1, 1, 2, 3, 0]
     assert counts.tolist() == [1, 2, 1, 2]
+    # Of equal values the first one counts.
+    for zeros in ([0.0, -0.0], [-0.0, 0.0]):
+        x = np.array([NAN, *zeros, 1, NAN, *zeros], np.float32)
+        alone = run(xp, "Unique", x, opset=11)
+        assert str(alone.tolist()) == str([zeros[0], 1.0, NAN])
+        assert str(run(xp, "Unique", x, opset=11, outputs=4)[0].tolist()) == str(alone.tolist())
     rows = np.array([[NAN, 1], [0.0, 1], [NAN, 1], [-0.0, 1]], np.float32)
     assert run(xp, "Unique", rows, axis=0, sorted=0, opset=11, outputs=4)[2].tolist() == [
         0,

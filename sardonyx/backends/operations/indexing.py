@@ -92,11 +92,14 @@ class Indexing(Library):
         NaN equals NaN.
         """
         order = self.argsort(keys, stable=True)
-        arranged = self.take(keys, order, axis=0)
-        lead = min(keys.size, 1)
-        a, b = arranged[lead:], arranged[: keys.size - lead]
+        return order, self.is_new(self.take(keys, order, axis=0))
+
+    def is_new(self, arranged: Array) -> Array:
+        """Whether each element of a sorted vector differs from the one before."""
+        lead = min(arranged.size, 1)
+        a, b = arranged[lead:], arranged[: arranged.size - lead]
         differs = self.not_equal(a, b) & (self.equal(a, a) | self.equal(b, b))
-        return order, self.concat([self.ones((lead,), dtype=differs.dtype), differs])
+        return self.concat([self.ones((lead,), dtype=differs.dtype), differs])
 
     def ranks(self, order: Array, is_new: Array) -> Array:
         """The rank of each element among the distinct values, from 0, for the results of `runs`."""
@@ -112,6 +115,11 @@ class Indexing(Library):
         (starts,) = self.nonzero(is_new)
         ends = self.concat([starts, self.full((1,), keys.size, dtype=starts.dtype)])[1:]
         return self.take(order, starts, axis=0), self.ranks(order, is_new), ends - starts
+
+    def distinct_values(self, keys: Array) -> Array:
+        """The distinct values in ascending order, each as it first occurs."""
+        arranged = self.sort(keys, stable=True)
+        return arranged[self.is_new(arranged)]
 
     def first_selected(
         self,

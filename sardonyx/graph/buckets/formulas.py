@@ -30,6 +30,8 @@ def terms(sizes: SizeVector) -> list[int]:
     >>> terms((3, 5))
     [1, 3, 5, 15]
     """
+    if len(sizes) == 1:  # As of most; this runs at each new size.
+        return [1, *sizes]
     return [1, *sizes, *(a * b for a, b in combinations(sizes, 2))]
 
 

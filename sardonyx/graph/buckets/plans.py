@@ -82,7 +82,7 @@ class RowPieces(NamedTuple):
         return sum(len(piece.starts) for piece in self.pieces)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)  # Not frozen: that takes longer to make, at each new size.
 class PaddedCallPlan:
     """How calls with certain sizes run: a bucket's program, its runtime arguments, its outputs."""
 

@@ -25,7 +25,7 @@ from sardonyx.backends.standard import Array
 from sardonyx.deviations import to_the_letter
 from sardonyx.errors import LimitExceeded
 from sardonyx.graph.errors import node_errors
-from sardonyx.graph.ir import Function, Graph, Node, Source, names_read
+from sardonyx.graph.ir import Function, Graph, Node, Source, names_read, outputs_read
 from sardonyx.graph.loading.custom_ops import definition_of
 from sardonyx.graph.standard.schema import Signature, bind_types, check_result
 from sardonyx.graph.standard.signatures import signature_of
@@ -194,7 +194,11 @@ class Tracer:
             body = standard_function(node, scope.opsets, attributes, inputs)
             return self._call(body, node, inputs, attributes, scope)
         definition = definition_of(op, opset)
-        bound = bind(definition, inputs, attributes, len(node.outputs), dtype_of)
+        outputs = len(node.outputs)
+        if definition.skips_unread and scope.graph is not None:
+            outputs = outputs_read(node, scope.graph.unread)
+            dtypes = dtypes[:outputs]
+        bound = bind(definition, inputs, attributes, outputs, dtype_of)
         # Nodes of functions have attributes of the node that calls these.
         if self._known is not None and scope.is_of_the_model:
             known = self._known.noted(node, inputs, bound, definition, schema, dtypes)

@@ -55,7 +55,7 @@ def Unique(xp: Backend, x: Array) -> tuple[Unsized, Unsized, Unsized]:
     """Return the distinct elements as they first occur, where each went, and their counts."""
     if x.ndim != 1:
         raise ValueError(f"x has shape {x.shape}, but must have one axis")
-    y, _, idx, counts = selection.Unique(xp, x, sorted=0)
+    y, _, idx, counts = selection.distinct_slices(xp, x, 0, is_sorted=False)
     return y, idx, counts
 
 
