@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, combinations, count, pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from sardonyx.graph.buckets.formulas import MAX_DIMENSIONS
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.ir import ValueInfo
+from sardonyx.graph.programs.replay import Recording
 
 Shapes: TypeAlias = Sequence[tuple[int, ...]]
 
@@ -30,6 +31,13 @@ REACH = 4
 GROWING_STEPS = (64, 256, *(2**i for i in range(10, 31)))
 
 
+class CallBefore(NamedTuple):
+    """The shapes of the last call that was looked at, and its recording."""
+
+    shapes: Shapes
+    recording: Recording
+
+
 class ChangingSizes:
     """The shapes of calls whose arrays have the same libraries, ranks and dtypes."""
 
@@ -38,7 +46,7 @@ class ChangingSizes:
         self._lessons = 0
         self._grows = False
 
-    def note(self, shapes: Shapes, shapes_before: Shapes, results_before: Shapes) -> bool:
+    def note(self, shapes: Shapes, before: CallBefore | None) -> bool:
         """Remember the shapes of a call; return whether its sizes are to be padded.
 
         The call before says whether its results came back as inputs, one larger.
@@ -46,10 +54,10 @@ class ChangingSizes:
         sizes = tuple(chain.from_iterable(shapes))
         if sizes not in self._seen:
             self._seen = [*self._seen[1 - MOST_REMEMBERED :], sizes]
-        if not self._grows and self._grows_by_one():
-            pairs = zip(shapes, shapes_before, strict=False)
-            changed = {now for now, before in pairs if now != before}
-            self._grows = not changed.isdisjoint(results_before)
+        if before is not None and not self._grows and self._grows_by_one():
+            pairs = zip(shapes, before.shapes, strict=False)
+            changed = {now for now, earlier in pairs if now != earlier}
+            self._grows = not changed.isdisjoint(before.recording.output_shapes())
         return len(self._seen) >= ENOUGH_SIZES or self._grows
 
     @property

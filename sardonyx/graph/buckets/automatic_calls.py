@@ -15,10 +15,11 @@ from time import perf_counter
 from typing import Any
 from weakref import ref
 
+from sardonyx.graph.buckets.automatic import CallBefore
 from sardonyx.graph.buckets.bucket_jobs import BucketJob
 from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.derived_calls import DerivedCalls, StillSearching
-from sardonyx.graph.buckets.families import SizePattern
+from sardonyx.graph.buckets.families import CallSizes, SizePattern
 from sardonyx.graph.buckets.foreseen import Foresight, has_kernels
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.learned_calls import (
@@ -30,7 +31,7 @@ from sardonyx.graph.buckets.learned_calls import (
 from sardonyx.graph.buckets.patience import PATIENCE, patience_of
 from sardonyx.graph.buckets.programs import Buckets
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording
-from sardonyx.graph.buckets.relatives import Relatives
+from sardonyx.graph.buckets.relatives import Likeness, Relatives
 from sardonyx.graph.buckets.searching import Search
 from sardonyx.graph.buckets.sizes import Sizes
 from sardonyx.graph.calls.dimensions import Shapes
@@ -86,7 +87,7 @@ class AutomaticCalls:
             is_small = is_to_pad and learned.is_small(shapes)
             is_padded = is_to_pad and not is_small
             calls = self._calls(learned, shapes, waits=publish is None) if is_padded else None
-            learned.before = shapes, plain
+            learned.before = CallBefore(shapes, plain)
             # What another process is to find is compiled even if it runs only once.
             if publish is not None and not is_to_pad and weights.backend.folder is None:
                 single = self._derived_single(relatives, shapes, weights)
@@ -107,6 +108,46 @@ class AutomaticCalls:
             return job.recording(values)
         call = WaitingCall(publish, shapes, weights, plain, perf_counter())
         return learned.best(shapes, weights) or self._postponed(job, values, call)
+
+    def pattern_of(self, relatives: Relatives, shapes: Shapes) -> SizePattern | None:
+        """Return how the sizes of such calls change, if that is known."""
+        learned = self._learned.get(relatives)
+        if learned is None or learned.grows or learned.is_small(shapes):
+            return self._derived.pattern_of(relatives, shapes)
+        return learned.pattern
+
+    def serve_again(
+        self,
+        plain: Recording,
+        likeness: Likeness,
+        call: CallSizes,
+        weights: Weights,
+        publish: Publish,
+    ) -> bool:
+        """Let an empty recording run a call as earlier ones; False if there may be more to do."""
+        relatives, shapes = likeness.relatives, call.shapes
+        with self._lock:
+            learned = self._learned.get(relatives)
+            if learned is None or not learned.is_settled:
+                return False
+            is_small = learned.is_small(shapes)
+            follows_lesson = is_small or learned.grows
+            found = learned.function_again(likeness, call.sizes, weights)
+            if not follows_lesson and found is not None:
+                learned.changing.note(shapes, learned.before)
+                if learned.is_foreseen and learned.changing.grows:
+                    return False
+        if follows_lesson:
+            found = self._derived.function_again(plain, likeness, call, weights)
+        if found is None:
+            return False
+        with self._lock:
+            learned.before = CallBefore(shapes, plain)
+            if not is_small:
+                plain.tree.decide = partial(_decide, ref(self), relatives, shapes)
+                learned.let_wait(WaitingCall(publish, shapes, weights, plain, perf_counter()))
+        found.prepare(plain, call.sizes, plain.tree.decide)
+        return True
 
     def _first_of(self, relatives: Relatives) -> LearnedCalls:
         """Begin to learn about calls like these."""
@@ -299,9 +340,7 @@ class AutomaticCalls:
 
     def _is_to_pad(self, learned: LearnedCalls, shapes: Shapes, *, waits: bool) -> bool:
         """Note a call; return whether sizes of such calls change."""
-        shapes_before, recording_before = learned.before or ((), None)
-        results = recording_before.output_shapes() if recording_before is not None else ()
-        is_to_pad = learned.changing.note(shapes, shapes_before, results)
+        is_to_pad = learned.changing.note(shapes, learned.before)
         if learned.is_foreseen:
             if learned.changing.grows or not learned.fits(shapes):
                 learned.forget()

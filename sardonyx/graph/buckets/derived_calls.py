@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 from sardonyx.backends.blas_choice import BlasChoice
 from sardonyx.errors import SardonyxError
-from sardonyx.graph.buckets.automatic import ChangingSizes
+from sardonyx.graph.buckets.automatic import CallBefore, ChangingSizes
 from sardonyx.graph.buckets.call_arrays import CallArrays
 from sardonyx.graph.buckets.derived import Derivation
-from sardonyx.graph.buckets.families import SizePattern
+from sardonyx.graph.buckets.families import CallSizes, SizePattern
 from sardonyx.graph.buckets.formulas import SizeVector
-from sardonyx.graph.buckets.relatives import Relatives
+from sardonyx.graph.buckets.relatives import Likeness, Relatives
 from sardonyx.graph.buckets.sampled_traces import SampledTraces
 from sardonyx.graph.buckets.searching import Search
 from sardonyx.graph.calls.dimensions import Shapes
@@ -133,8 +133,7 @@ class KnownCalls:
     """What is known about calls that differ only in their sizes."""
 
     changing: ChangingSizes = field(default_factory=ChangingSizes)
-    # The shapes and the recording of the last call that was looked at.
-    before: tuple[Shapes, Recording] | None = None
+    before: CallBefore | None = None
     lesson: Lesson | None = None
     failures: int = 0
     # The process in whose background a search waits or runs: a forked one does not have it.
@@ -143,6 +142,11 @@ class KnownCalls:
     search: Search | None = None
     # The last calls that were traced: they run what the search finds, too.
     traced: list[TracedCall] = field(default_factory=list)
+
+    def note(self, shapes: Shapes, recording: Recording) -> bool:
+        """Note a call; return whether the sizes of such calls change."""
+        before, self.before = self.before, CallBefore(shapes, recording)
+        return self.changing.note(shapes, before)
 
     def wants_search(self, lesson: Lesson, sizes: SizeVector) -> bool:
         """Whether larger sizes are to be traced now."""
@@ -205,6 +209,40 @@ class DerivedCalls:
             raise StillSearching
         return None
 
+    def pattern_of(self, relatives: Relatives, _: Shapes) -> SizePattern | None:
+        """Return how the sizes of such calls change, if that is known."""
+        known = self._known.get(relatives)
+        return None if known is None or known.lesson is None else known.lesson.pattern
+
+    def serve_again(
+        self, plain: Recording, likeness: Likeness, call: CallSizes, weights: Weights
+    ) -> bool:
+        """Let an empty recording run a call as earlier ones; False if there may be more to do."""
+        derivation = self.function_again(plain, likeness, call, weights)
+        if derivation is not None:
+            derivation.prepare(plain, call.sizes, None)
+        return derivation is not None
+
+    def function_again(
+        self, plain: Recording, likeness: Likeness, call: CallSizes, weights: Weights
+    ) -> Derivation | None:
+        """Return what runs a call like earlier ones; None if there may be more to do for it."""
+        with self._lock:
+            known = self._known.get(likeness.relatives)
+            lesson = None if known is None else known.lesson
+            if known is None or lesson is None or lesson.pattern is not likeness.pattern:
+                return None
+            derivation = lesson.derivation
+            is_written = derivation is not None and derivation.written is not None
+            is_of_now = lesson.version == weights.static_version
+            if not (is_written and is_of_now) or known.searching == os.getpid():
+                return None
+            if lesson.is_nearly_left(call.sizes):
+                return None
+            known.note(call.shapes, plain)
+            lesson.note(call.sizes)
+            return derivation
+
     def _derivation(
         self,
         plain: Recording,
@@ -217,8 +255,7 @@ class DerivedCalls:
         shapes = [tuple(value.shape) for value in values]
         with self._lock:
             known = self._known.get(relatives) or self._first_of(relatives, changing)
-            lesson = self._lesson(known, shapes, weights.static_version)
-            known.before = shapes, plain
+            lesson = self._lesson(known, shapes, plain, weights.static_version)
             sizes = lesson.sizes(shapes) if lesson is not None else None
             if lesson is None or sizes is None:
                 return None, ()
@@ -257,11 +294,11 @@ class DerivedCalls:
                 known.search = None
             return lesson.derivation
 
-    def _lesson(self, known: KnownCalls, shapes: Shapes, version: int) -> Lesson | None:
+    def _lesson(
+        self, known: KnownCalls, shapes: Shapes, plain: Recording, version: int
+    ) -> Lesson | None:
         """Note the shapes of a call; return what is known of those whose sizes change like its."""
-        shapes_before, before = known.before or ((), None)
-        results = before.output_shapes() if before is not None else ()
-        if not known.changing.note(shapes, shapes_before, results):
+        if not known.note(shapes, plain):
             return None
         lesson = known.lesson
         if lesson is None or lesson.sizes(shapes) is None:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from sardonyx.graph.buckets.automatic import ChangingSizes
+from sardonyx.graph.buckets.automatic import CallBefore, ChangingSizes
 from sardonyx.graph.buckets.derived import Derivation
 from sardonyx.graph.buckets.families import SizePattern
 from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.recording import PaddedCalls, PaddedRecording
+from sardonyx.graph.buckets.relatives import Likeness
 from sardonyx.graph.buckets.searching import Search
 from sardonyx.graph.calls.dimensions import Shapes
 from sardonyx.graph.programs.replay import Recording
@@ -119,8 +120,8 @@ class LearnedCalls:
     calls: PaddedCalls | None = None
     pattern: SizePattern | None = None
     rest: tuple[int, ...] = ()
-    # The last call that was not padded: its shapes, and its recording.
-    before: tuple[Shapes, Recording] | None = None
+    # The last call that was not padded.
+    before: CallBefore | None = None
     # The most elements of the inputs of a call that NumPy computes, without a program of XLA.
     most_on_numpy: int = 0
     # Until a program for such calls is compiled in the background: the calls that can use it then.
@@ -215,6 +216,28 @@ class LearnedCalls:
         sizes = pattern.sizes(shapes)
         return (derivation, sizes) if sizes is not None and derivation.reaches(sizes) else None
 
+    @property
+    def grows(self) -> bool:
+        """Whether results of such calls come back as inputs, one larger, as far as is learned."""
+        return self.calls is not None and self.calls.grow
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a function of all sizes is all that can run such calls, until one is compiled."""
+        is_new = self.compiled is None and self.pieces is None and self.refusal is None
+        return is_new and not self.pace.refuses
+
+    def function_again(
+        self, likeness: Likeness, sizes: SizeVector, weights: Weights
+    ) -> Derivation | None:
+        """Return what runs a call like earlier ones; None if there may be more to do for it."""
+        if self.derived is None or likeness.pattern is not self.pattern:
+            return None
+        derivation, pattern, version = self.derived
+        is_of_now = pattern is self.pattern and version == weights.static_version
+        is_written = derivation.written is not None
+        return derivation if is_of_now and is_written and derivation.holds(sizes) else None
+
     def pieces_for(
         self, shapes: Shapes, weights: Weights, *, is_long: bool = False
     ) -> Pieces | None:
@@ -292,12 +315,13 @@ class LearnedCalls:
 
     def is_small(self, shapes: Shapes) -> bool:
         """Whether NumPy probably computes such a call: then there is nothing to share."""
-        return elements(shapes) <= GROWTH_ON_NUMPY * self.most_on_numpy
+        most = GROWTH_ON_NUMPY * self.most_on_numpy
+        return most > 0 and elements(shapes) <= most
 
     def note_before(self) -> None:
         """Learn from the last call whether NumPy computes such calls."""
-        if self.before is not None and self.before[1].can_be_on_numpy():
-            self.most_on_numpy = max(self.most_on_numpy, elements(self.before[0]))
+        if self.before is not None and self.before.recording.can_be_on_numpy():
+            self.most_on_numpy = max(self.most_on_numpy, elements(self.before.shapes))
 
     def fits(self, shapes: Shapes) -> bool:
         """Whether the sizes of a call depend on one another as those of earlier calls did."""

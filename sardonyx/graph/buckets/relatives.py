@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sardonyx.graph.buckets.expressions import Expression
 from sardonyx.graph.buckets.families import CallSizes, SizePattern
-from sardonyx.graph.calls.dimensions import Dimensions, Place, Take
+from sardonyx.graph.calls.dimensions import Dimensions, Take
 
 
 class Relatives(NamedTuple):
@@ -63,9 +62,7 @@ class Likeness:
     rest: Dimensions
     # The same, each once.
     others: Dimensions
-    names: tuple[str, ...]
-    places: tuple[Place, ...]
-    computed: tuple[Expression, ...]
+    pattern: SizePattern
     # Each distinct shape, out of the sizes, the computed dimensions and the others.
     distinct: Sequence[Take]
     # The shape of each array, out of these.
@@ -88,9 +85,7 @@ class Likeness:
             (donated, libraries, dtypes),
             sizes.rest,
             others,
-            pattern.names,
-            pattern.places,
-            tuple(expression for _, expression in pattern.computed),
+            pattern,
             list(map(Take, distinct)),
             Take([distinct[each] for each in numbers]),
         )
@@ -98,18 +93,18 @@ class Likeness:
 
     def sizes(self, key: Any) -> CallSizes | None:
         """Return the sizes of a call; None if it is not alike."""
-        donated, arrays = key
+        (donated, arrays), pattern = key, self.pattern
         try:
             libraries, shapes, dtypes = zip(*arrays, strict=True)
             if (donated, libraries, dtypes) != self.kinds:
                 return None
-            sizes = tuple([shapes[array][axis] for array, axis in self.places])
+            sizes = tuple([shapes[array][axis] for array, axis in pattern.places])
         except (IndexError, TypeError, ValueError):
             return None
         values = sizes
-        if self.computed:
-            named = dict(zip(self.names, sizes, strict=True))
-            values += tuple([expression.value(named) or 0 for expression in self.computed])
+        if pattern.computed:
+            named = dict(zip(pattern.names, sizes, strict=True))
+            values += tuple([expression.value(named) or 0 for _, expression in pattern.computed])
         if min(values) < 2:
             return None
         values += self.others

@@ -23,6 +23,7 @@ from sardonyx.graph.buckets.formulas import SizeVector
 from sardonyx.graph.buckets.merged_calls import MergedCalls
 from sardonyx.graph.buckets.merging import Irregular, Merger, Numbers, Part
 from sardonyx.graph.buckets.sized_binding import SizedBinding
+from sardonyx.graph.calls.dimensions import Take
 from sardonyx.graph.programs.background import give_way
 from sardonyx.graph.programs.interpretation import can_be_interpreted
 from sardonyx.graph.programs.stages import Stage
@@ -49,11 +50,13 @@ class WrittenSizes:
     registers: Registers
     # The weights and constants that are the same for all sizes.
     binding: Binding
-    # What the sizes decide: the function's variables, constants, and the specs of its results.
+    # What the sizes decide: the function's variables, constants, and the distinct specs of results.
     numbers: Callable[[SizeVector], Numbers]
     variables: Sequence[Part]
     constants: Sequence[Part]
     expected: Part
+    # Which of these specs each result has.
+    of_results: Take
     # A version of the weights, and what was computed of them ahead of all calls.
     _ahead: list[tuple[int, Sequence[Any]]] = field(default_factory=list)
 
@@ -114,7 +117,7 @@ class WrittenSizes:
         plans = CallPlans(sizes)
         run = partial(self.written.run, self.backend.watches, _nothing, *ahead, *variables, plans)
         expected: Any = self.expected.at(numbers)
-        return SizedFunction(run, constants, expected)
+        return SizedFunction(run, constants, self.of_results(expected))
 
     def outputs_of(self, inputs: Sequence[Any], results: Sequence[Any]) -> Sequence[Any]:
         """Return the model's outputs; some of them may be inputs."""
@@ -170,7 +173,10 @@ def _merged(
         return None
     merged = MergedCalls(merger)
     calls = merged.merged([each.calls for each in noted])
-    expected = merger.merged([each.results for each in stages])
+    # Many results have the same one, as the caches of a decoder do.
+    columns = list(zip(*[each.results for each in stages], strict=True))
+    distinct = {column: i for i, column in enumerate(dict.fromkeys(columns))}
+    expected = merger.merged([[column[i] for column in distinct] for i in range(len(stages))])
     numbers = merger.numbers()
     if numbers is None or stage.segment is None:
         return None
@@ -190,6 +196,7 @@ def _merged(
         merged.variables,
         tuple(binding.constants.values()),
         expected,
+        Take([distinct[column] for column in columns]),
     )
 
 

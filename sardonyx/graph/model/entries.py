@@ -90,7 +90,7 @@ class Entry:
         declared, recording = self.declared, self.recording
         if declared is None or not declared.agree(dimensions_of([a.shape for a in arrays])):
             return None
-        entry = self.with_recording(_without_stages(recording))
+        entry = self.with_recording(without_stages(recording))
         entry.static_version = weights.static_version
         return entry
 
@@ -143,7 +143,7 @@ class Entry:
         ]
 
 
-def _without_stages(recording: Recording) -> Recording:
+def without_stages(recording: Recording) -> Recording:
     """Return a new recording for calls whose arrays of NumPy have other sizes than these."""
     return Recording(recording.compiler, recording.inline, True, recording.inputs)
 
@@ -183,6 +183,8 @@ class Entries:
     relatives: dict[Any, Entry] = field(default_factory=dict)
     # The one of them that served the last call of a new size.
     latest: Entry | None = None
+    # The last one whose calls run the function of all sizes, without its recording.
+    of_function: Entry | None = None
     # Entries of calls with NumPy's arrays alone, without their recordings, by the same.
     empty: dict[Any, Entry] = field(default_factory=dict)
     calls: int = 0
@@ -298,6 +300,14 @@ class Entries:
                 self.latest = entry
         return Alike(entry, relatives, sizes)
 
+    def alike_by_function(self, key: Any, static_version: int) -> tuple[Entry, CallSizes] | None:
+        """Return the entry for calls by the function of all sizes, and the sizes of one of them."""
+        entry = self.of_function
+        if entry is None or entry.likeness is None or entry.static_version != static_version:
+            return None
+        sizes = entry.likeness.sizes(key)
+        return None if sizes is None else (entry, sizes)
+
     def keep_relative(self, key: Any, entry: Entry) -> None:
         """Keep the entry of a padded call for others that differ in sizes only."""
         self._keep(self.relatives, key, entry)
@@ -305,7 +315,7 @@ class Entries:
 
     def keep_empty(self, key: Any, entry: Entry, declared: DeclaredSizes) -> None:
         """Keep what is the same for all calls that differ in sizes only."""
-        kept = entry.with_recording(_without_stages(entry.recording))
+        kept = entry.with_recording(without_stages(entry.recording))
         kept.declared = declared
         self._keep(self.empty, key, kept)
 
@@ -321,6 +331,6 @@ class Entries:
                 self._note_dropped(key, RELEASED)
             self.by_key.clear()
             self.relatives.clear()
-            self.latest = None
+            self.latest = self.of_function = None
             self.empty.clear()
             self._in_order.clear()

@@ -35,6 +35,7 @@ from sardonyx.graph.errors import node_errors
 from sardonyx.graph.ir import Source, ValueInfo
 from sardonyx.graph.model.entries import EVICTED, Entries, Entry
 from sardonyx.graph.model.interface import PLAIN, CallOptions
+from sardonyx.graph.model.resized_entries import ResizedEntries
 from sardonyx.graph.model.served_calls import ServedCalls, Serving
 from sardonyx.graph.model.shared import Shared
 from sardonyx.graph.model.signature_texts import difference, signature_text
@@ -56,7 +57,6 @@ from sardonyx.graph.values.params import Weights, WeightStore
 from sardonyx.logs import Log, Word, postponed
 
 _LOG = Log("tracing")
-_BUCKETS = Log("buckets")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -83,6 +83,7 @@ class Form:
         self._infos = infos
         self._takes_arrays = not any(info.container for info in infos)
         self._padding_lock = Lock()
+        self._resizing = ResizedEntries(self.entries, infos, shared.compiler)
 
     @cached_property
     def recordings(self) -> RecordingCache | None:
@@ -127,7 +128,7 @@ class Form:
         entries, weights = self.entries, self._weights.now()
         try:
             key = options.donated, tuple([(type(a), a.shape, a.dtype) for a in arguments])
-            entry = entries.by_key.get(key) or self._of_bucket(key, weights)
+            entry = entries.by_key.get(key) or self._resized(key, weights)
         except (AttributeError, TypeError):
             entry = None
         if entry is None:
@@ -279,7 +280,7 @@ class Form:
         entry = self.entries.by_key.get(key)
         if entry is not None and entry.static_version >= weights.static_version:
             return entry
-        resized = self._of_bucket(key, weights)
+        resized = self._resized(key, weights, learns=learns)
         if resized is not None:
             return resized
         with postponed():
@@ -321,6 +322,7 @@ class Form:
             entry.recording = recording(entry.recording, relatives, arrays, weights)
         if relatives is not None and isinstance(entry.recording, PaddedRecording):
             self.entries.keep_relative(relatives, entry)
+        self._resizing.note_function(key, relatives, entry, padded)
         return entry
 
     def _empty_entry(
@@ -343,20 +345,15 @@ class Form:
             self.entries.keep_empty(relatives, entry, declared)
         return entry
 
-    def _of_bucket(self, key: Any, weights: Weights) -> Entry | None:
-        """Return the entry of a padded call, with the plan for the sizes of this one."""
-        alike = self.entries.alike(key, weights.static_version)
-        if alike is None:
-            return None
-        (entry, relatives, sizes), padded = alike, self._padded_calls
-        assert isinstance(entry.recording, PaddedRecording)
-        resized = entry.recording.for_sizes(sizes)
-        if isinstance(padded, AutomaticCalls) and self._shared.compiler.interprets:
-            resized = padded.unless_slow(resized, relatives, sizes.shapes, weights)
-        if resized is None:
-            return None
-        _BUCKETS.debug("A bucket serves %s.", partial(signature_text, key, self._infos))
-        return self.entries.keep(key, entry.with_recording(resized))
+    def _resized(self, key: Any, weights: Weights, *, learns: bool = True) -> Entry | None:
+        """Return the entry of a call that differs from earlier ones in sizes only, if known."""
+        entries, resizing = self.entries, self._resizing
+        entry = None
+        if entries.relatives:
+            entry = resizing.of_bucket(key, weights, self._padded_calls)
+        if entry is None and learns and entries.of_function is not None:
+            entry = resizing.of_function(key, weights, self._padded_calls)
+        return entry
 
     @cached_property
     def _padded_calls(self) -> ServedCalls | None:
