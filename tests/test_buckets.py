@@ -417,3 +417,22 @@ def test_several_inputs_and_dimensions() -> None:
     bucketed = sardonyx.load(proto, backend="jax", buckets={"m": [8]})
     with pytest.raises(InvalidInput, match="m from 2 to 8"):
         bucketed.run(None, feeds[0])
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_arrays_without_elements_may_change_along_other_axes(name: str) -> None:
+    """Or refused as they are without buckets."""
+    bucketed = sardonyx.load(model(GRAPHS[name]), backend=PoisonedJax())
+    plain = sardonyx.load(model(GRAPHS[name]), backend="numpy")
+    for batch in (3, 7, 8, 5, 4):
+        x = normal(batch, 0, 6)
+        try:
+            expected = plain(x)
+        except sardonyx.SardonyxError as error:
+            with pytest.raises(type(error)):
+                bucketed(x)
+        else:
+            result = bucketed(x)
+            assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+            assert_allclose(result, expected)

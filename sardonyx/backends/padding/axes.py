@@ -172,6 +172,8 @@ def reshaped(layout: Layout, shape: Sequence[int]) -> Layout:
     if [axis.padded for axis in whole] == [size for size in shape if size != 1]:
         rest = iter(whole)
         return tuple(unpadded(1) if size == 1 else next(rest) for size in shape)
+    if 0 in shape:
+        raise Unpaddable("it changes the shape of an array without elements")
     digits = [part for axis in layout for part in axis.parts]
     axes = []
     for size in reversed(shape):

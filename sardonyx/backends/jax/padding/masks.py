@@ -84,6 +84,8 @@ def digits_of(layout: Layout, axes: Sequence[int], slot: Any) -> tuple[Digit, ..
     digits = []
     for axis in axes:
         unit = layout[axis].padded
+        if unit == 0:  # No position is in the padding.
+            continue
         for part in layout[axis].parts:
             unit //= part.padded
             if part.is_padded:
