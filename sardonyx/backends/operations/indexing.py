@@ -119,7 +119,8 @@ class Indexing(Library):
     def distinct_values(self, keys: Array) -> Array:
         """The distinct values in ascending order, each as it first occurs."""
         arranged = self.sort(keys, stable=True)
-        return arranged[self.is_new(arranged)]
+        (starts,) = self.nonzero(self.is_new(arranged))
+        return self.take(arranged, starts, axis=0)
 
     def first_selected(
         self,

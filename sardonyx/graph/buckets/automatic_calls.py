@@ -130,7 +130,7 @@ class AutomaticCalls:
             learned = self._learned.get(relatives)
             if learned is None or not learned.is_settled:
                 return False
-            is_small = learned.is_small(shapes)
+            is_small = learned.most_on_numpy > 0 and learned.is_small(shapes)
             follows_lesson = is_small or learned.grows
             found = learned.function_again(likeness, call.sizes, weights)
             if not follows_lesson and found is not None:

@@ -315,8 +315,7 @@ class LearnedCalls:
 
     def is_small(self, shapes: Shapes) -> bool:
         """Whether NumPy probably computes such a call: then there is nothing to share."""
-        most = GROWTH_ON_NUMPY * self.most_on_numpy
-        return most > 0 and elements(shapes) <= most
+        return elements(shapes) <= GROWTH_ON_NUMPY * self.most_on_numpy
 
     def note_before(self) -> None:
         """Learn from the last call whether NumPy computes such calls."""
