@@ -220,6 +220,7 @@ class Form:
         """Return a form for calls like these and these weights, whose counts are its own."""
         form = copy(self)
         form.entries = Entries(self.entries.most)
+        form._resizing = replace(self._resizing, entries=form.entries)
         form.entries.keep((PLAIN.donated, key_of(arguments, _library_and_spec)), entry)
         form._weights = weights
         return form
