@@ -57,8 +57,8 @@ class PlansBySizes:
 
     def note(self, sizes: Sizes, planned: Planned) -> None:
         """Learn from a plan that had to be made."""
-        if planned.plan is None or not sizes or 0 in sizes:
-            return
+        if planned.plan is None or 0 in sizes or all(_small(sizes)):
+            return  # There is nothing to learn from sizes that are all 1, either.
         structure, numbers, lengths = taken_apart(planned, planned.plan)
         small, learned = _small(sizes), self._learned.get(_small(sizes))
         if learned is None or learned.structure != structure:
