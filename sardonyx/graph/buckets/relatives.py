@@ -72,9 +72,9 @@ class Likeness:
     def of(
         cls, key: Any, relatives: Relatives, pattern: SizePattern, sizes: CallSizes
     ) -> Likeness | None:
-        """Return what is like a call with this key; None if one of its computed sizes is small.
+        """Return what recognises calls like the one with this key.
 
-        Calls whose dimensions are 1 or 0 have other relatives.
+        None if a dimension that is computed from sizes is 1 or 0: such calls have other relatives.
         """
         numbers, others = pattern.numbers(sizes.shapes)
         distinct = {each: i for i, each in enumerate(dict.fromkeys(numbers))}
