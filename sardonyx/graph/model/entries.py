@@ -301,7 +301,10 @@ class Entries:
         return Alike(entry, relatives, sizes)
 
     def alike_by_function(self, key: Any, static_version: int) -> tuple[Entry, CallSizes] | None:
-        """Return the entry for calls by the function of all sizes, and the sizes of one of them."""
+        """Return the entry of calls by the function of all sizes, and the sizes of this one.
+
+        None if this call is not like them.
+        """
         entry = self.of_function
         if entry is None or entry.likeness is None or entry.static_version != static_version:
             return None

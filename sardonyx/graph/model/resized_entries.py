@@ -24,7 +24,7 @@ _LOG = Log("buckets")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ResizedEntries:
-    """Makes them of the entries of earlier calls."""
+    """Makes the entry of such a call from that of an earlier one."""
 
     entries: Entries
     infos: Sequence[ValueInfo]

@@ -74,7 +74,7 @@ def _small(sizes: Sizes) -> tuple[bool, ...]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Learned:
-    """What is known of plans that call the same kernels with arrays of the same ranks."""
+    """What was learned from plans with the same kernels, whose arrays have as many axes."""
 
     structure: Hashable
     lengths: Numbers
