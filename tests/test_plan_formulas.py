@@ -80,15 +80,20 @@ class Calls:
 
     def check(self, sizes: tuple[int, int], constants: Sequence[Any], times: int = 2) -> bool:
         """Whether one of these calls had to make a plan."""
-        batch, rows = sizes
         plans = CallPlans(sizes if self.knows_sizes else ())
-        before = self.layer.calls
-        for seed in range(times):
-            x = drawn(batch * rows, WIDTH, seed=seed)
-            arguments = product(batch * rows), batch, rows, *constants, x
-            wanted = Layer()(*arguments)
-            assert_close(self.joined(plans, *arguments), wanted)
+        made = [self.check_one(plans, sizes, constants, seed) for seed in range(times)]
         assert isinstance(plans.of_functions[self.joined].plan, Plan)
+        return any(made)
+
+    def check_one(
+        self, plans: CallPlans, sizes: tuple[int, int], constants: Sequence[Any], seed: int
+    ) -> bool:
+        batch, rows = sizes
+        before = self.layer.calls
+        x = drawn(batch * rows, WIDTH, seed=seed)
+        arguments = product(batch * rows), batch, rows, *constants, x
+        wanted = Layer()(*arguments)
+        assert_close(self.joined(plans, *arguments), wanted)
         return self.layer.calls > before
 
 
@@ -124,6 +129,20 @@ def test_sizes_of_one_are_planned_for_apart() -> None:
         assert calls.check(sizes, constants)
     assert not calls.check((1, 31), constants)
     assert not calls.check((3, 31), constants)
+
+
+@pytest.mark.parametrize("rows", [5, 1])
+def test_the_first_call_of_a_batch_of_one_needs_no_plan_of_its_own(rows: int) -> None:
+    """Where one that is made for it has other strides, as that of other batches has as well."""
+    calls, constants = Calls(), weights(0)
+    for batch in (40, 12, 33, 25):
+        plans = CallPlans((batch,))
+        assert calls.check_one(plans, (batch, rows), constants, 0)
+    plans = CallPlans((1,))
+    made = [calls.check_one(plans, (1, rows), constants, seed) for seed in range(4)]
+    # Where nothing would be left of a part without the first row, a plan is made at once.
+    assert made == ([False, True, False, False] if rows > 1 else [True, False, False, False])
+    assert isinstance(plans.of_functions[calls.joined].plan, Plan)
 
 
 def test_few_batches_decide_nothing_for_others() -> None:

@@ -58,7 +58,7 @@ class OneCallBySizes:
 
     To plan takes less time than to call the kernels one by one; where that was in vain, other sizes
     are planned at their second call. Where a few sizes were planned, formulas say the plans for
-    others.
+    others; a plan for sizes that are all 1 is made at their second call then.
     """
 
     def __init__(
@@ -87,31 +87,36 @@ class OneCallBySizes:
         constants, inputs = arrays[: self._constants], arrays[self._constants :]
         planned: Planned | None = of_functions.get(self)
         if planned is None or not planned.serves(constants, inputs):
-            planned = self._planned(plans.sizes, variables, constants, inputs)
-            of_functions[self] = planned
+            planned = self._planned(plans, variables, constants, inputs)
         if planned.plan is None:
             return self._function(*arguments)
         return planned.plan.run(inputs)
 
     def _planned(
         self,
-        sizes: tuple[int, ...],
+        plans: CallPlans,
         variables: Sequence[Any],
         constants: Sequence[Any],
         inputs: Sequence[Any],
     ) -> Planned:
+        """Return a plan, which further calls of these sizes know unless it is for one call."""
         known = self._known
         if known is None or not known[0].are(constants):
             known = self._known = Constants(constants), PlansBySizes()
         held, by_sizes = known
         # Kernels of new sizes need new code.
         with loaded.generating(_generated(variables)):
-            planned = by_sizes.at(sizes)
+            planned = None if self in plans.of_functions else by_sizes.for_one_call(plans.sizes)
+            if planned is not None and planned.serves(constants, inputs):
+                plans.of_functions[self] = None
+                return planned
+            planned = by_sizes.at(plans.sizes)
             if planned is None or not planned.serves(constants, inputs):
                 function = partial(self._function, *variables, *constants)
                 planned = Planned.of(function, held, inputs, self._own)
-                by_sizes.note(sizes, planned)
+                by_sizes.note(plans.sizes, planned)
         self._was_in_vain = planned.plan is None
+        plans.of_functions[self] = planned
         return planned
 
 

@@ -48,7 +48,19 @@ class PlansBySizes:
 
     def at(self, sizes: Sizes) -> Planned | None:
         """Return the plan for these sizes; None if it has to be made."""
-        learned = self._learned.get(_small(sizes))
+        return self._of(_small(sizes), sizes)
+
+    def for_one_call(self, sizes: Sizes) -> Planned | None:
+        """Return a plan for sizes that are all 1, as if they were larger; None if there is none.
+
+        It gives the same results as one that is made for them, which may have fewer kernels: arrays
+        that else are copied lie as they should, and products of matrices are those of rows.
+        """
+        small = _small(sizes)
+        return self._of((False,) * len(sizes), sizes) if small and all(small) else None
+
+    def _of(self, small: tuple[bool, ...], sizes: Sizes) -> Planned | None:
+        learned = self._learned.get(small)
         formulas = None if learned is None else learned.formulas
         if learned is None or formulas is None or not formulas.reach(sizes):
             return None
