@@ -44,6 +44,8 @@ struct Axis {
 struct Convolution {
   int64_t batch, inputs, outputs, groups;
   std::vector<Axis> axes;
+  // The same for all parts of a convolution, which read weights in one form.
+  bool has_few_weights;
 
   explicit Convolution(Reader& spec) {
     axes.resize(spec.next());
@@ -51,6 +53,8 @@ struct Convolution {
     for (Axis& axis : axes) axis = Axis::read(spec);
     // Threads share the first axis. One of a single pixel is there for want of another form only.
     while (axes.size() > 1 && axes.front().is_single()) axes.erase(axes.begin());
+    constexpr int64_t kFewWeights = 1 << 15;
+    has_few_weights = outputs * taps() <= kFewWeights;
   }
 
   // Where the specification that follows has its batch.
@@ -125,6 +129,16 @@ inline bool has_activation_apart(const Convolution& part, int data_type, const E
          part.pixels() * part.outputs * item_bytes(data_type) <= kInCache;
 }
 
+// With AVX-512, oneDNN makes convolutions of many small products of matrices. For few weights its
+// other code is as fast, and written in a third of the time: 1 ms in place of 3 for 1000 pixels in a
+// row. Whether the primitive has that code now.
+inline bool takes_shorter_code(dnnl_primitive_desc_t primitive) {
+  while (implementation_of(primitive).starts_with("brgconv:")) {
+    if (dnnl_primitive_desc_next_impl(primitive) != dnnl::kSuccess) return false;
+  }
+  return implementation_of(primitive).starts_with("jit:");
+}
+
 inline std::shared_ptr<Piece> piece_of(const Convolution& part, int data_type,
                                        const Epilogue& epilogue) {
   auto made = std::make_shared<Piece>();
@@ -151,12 +165,21 @@ inline std::shared_ptr<Piece> piece_of(const Convolution& part, int data_type,
     }
     Attributes attributes;
     if (is_whole) epilogue.add_to(attributes, y, !is_apart);
-    dnnl_primitive_desc_t primitive;
-    check(dnnl_convolution_forward_primitive_desc_create(
-              &primitive, engine(), dnnl::kInference, dnnl::kDirectConvolution, x.get(), weights.get(),
-              bias.get(), y.get(), strides.data(), gaps.data(), before.data(), after.data(),
-              attributes.get()),
-          "convolution");
+    auto described = [&] {
+      dnnl_primitive_desc_t primitive;
+      check(dnnl_convolution_forward_primitive_desc_create(
+                &primitive, engine(), dnnl::kInference, dnnl::kDirectConvolution, x.get(),
+                weights.get(), bias.get(), y.get(), strides.data(), gaps.data(), before.data(),
+                after.data(), attributes.get()),
+            "convolution");
+      return primitive;
+    };
+    dnnl_primitive_desc_t primitive = described();
+    const bool is_for_shorter_code = has_avx512() && data_type == kFloat32 && part.has_few_weights;
+    if (is_for_shorter_code && !takes_shorter_code(primitive)) {
+      dnnl_primitive_desc_destroy(primitive);
+      primitive = described();
+    }
     return Primitive(primitive);
   };
   return made;

@@ -83,6 +83,7 @@ int dnnl_sgemm(char is_a_transposed, char is_b_transposed, int64_t m, int64_t n,
                float beta, float* y, int64_t y_pitch);
 int dnnl_primitive_desc_query(dnnl_primitive_desc_t, int what, int index, void* result);
 const_dnnl_memory_desc_t dnnl_primitive_desc_query_md(dnnl_primitive_desc_t, int what, int index);
+int dnnl_primitive_desc_next_impl(dnnl_primitive_desc_t);
 int dnnl_primitive_desc_destroy(dnnl_primitive_desc_t);
 
 int dnnl_primitive_create(dnnl_primitive_t*, dnnl_primitive_desc_t);

@@ -224,6 +224,12 @@ struct Argument {
   const void* data;
 };
 
+inline std::string implementation_of(dnnl_primitive_desc_t made) {
+  const char* name = "";
+  dnnl_primitive_desc_query(made, dnnl::kImplementation, 0, &name);
+  return name;
+}
+
 // It is described at once, and its code generated when it first runs: by the thread that runs it,
 // and not at all for one that is only asked what it wants.
 class Primitive {
@@ -239,11 +245,7 @@ class Primitive {
     return owned(copy);
   }
 
-  std::string implementation() const {
-    const char* name = "";
-    dnnl_primitive_desc_query(made_.get(), dnnl::kImplementation, 0, &name);
-    return name;
-  }
+  std::string implementation() const { return implementation_of(made_.get()); }
 
   // Whether oneDNN has nothing better than its reference.
   bool is_slow() const { return implementation().starts_with("ref"); }
