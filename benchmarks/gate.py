@@ -24,7 +24,7 @@ from benchmarks.results import Results, console, this_machine, title_of
 LAST = Path(__file__).parent / "last"
 # What a ratio may lose: the machines that measure it are noisy.
 TOLERANCE = 0.10
-ARGUMENTS = ["--peers", "sardonyx", "--batches", "1", "--threads", "1", "--starts", "1"]
+ARGUMENTS = ["--peers", "sardonyx", "--batches", "1", "--threads", "1", "--starts", "3"]
 
 
 class Change(NamedTuple):

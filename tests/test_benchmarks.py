@@ -16,7 +16,7 @@ from benchmarks import gate, growth, new_sizes, service, shapes, small_networks
 from benchmarks.decoding import SIZE, copied_inside
 from benchmarks.models import HEAD_SIZE, HEADS, NETWORKS
 from benchmarks.page import BEGIN, END, fill
-from benchmarks.results import Record, Results, geometric_mean, lines
+from benchmarks.results import Record, Results, geometric_mean, lines, processor_of
 from benchmarks.roofline import Rates, Work, needed, work_of, work_of_jitted
 from benchmarks.small_written import WRITTEN
 
@@ -58,6 +58,15 @@ def test_the_gate_names_what_lost_a_tenth_of_its_ratio() -> None:
         ("vit_b16", True),
     ]
     assert gate.file_of({"cpu": "A (R) CPU @ 2 GHz"}).name == "a-r-cpu-2-ghz.json"
+
+
+def test_processors_of_one_name_are_told_apart() -> None:
+    each = "cpu family\t: {}\nmodel\t\t: {}\nmodel name\t: AMD EPYC\n\n"
+    first, other = each.format(25, 17), each.format(26, 2)
+    assert processor_of(first + other) == "AMD EPYC, family 25, model 17"
+    assert processor_of(other) == "AMD EPYC, family 26, model 2"
+    assert processor_of("model name\t: ARM\n") == "ARM"
+    assert processor_of("")
 
 
 def test_results_are_added_to_a_file_and_to_a_page(tmp_path: Path) -> None:
