@@ -22,6 +22,9 @@ from sardonyx.backends.standard import Standard
 PACKAGE = Path(sardonyx.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
+# Each takes 5 ms, and a new file is to stand where it belongs from the first day.
+pytestmark = pytest.mark.sampled(1)
+
 # Rooms from the ground up: a module imports from its own room and from those above it in this list.
 ROOMS = (
     "version",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.graph.profiling.work import work_of
 from sardonyx.graph.programs.stages import Stage
+from sardonyx.graph.programs.work import work_of
 from sardonyx.graph.tracing.steps import Step
 from sardonyx.graph.values.params import Weights
 

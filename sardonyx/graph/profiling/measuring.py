@@ -16,7 +16,7 @@ from sardonyx.graph.profiling.listing import by_step
 from sardonyx.graph.profiling.measurements import NodeTime, SegmentTime
 from sardonyx.graph.profiling.profile import Profile
 from sardonyx.graph.profiling.watching import Span, Watch, WatchedStage
-from sardonyx.graph.profiling.work import Work, weights_for_sharing, work_of
+from sardonyx.graph.programs.work import Work, weights_for_sharing, work_of
 from sardonyx.graph.tracing.steps import Step, scopes_of
 from sardonyx.graph.values.params import Weights
 
