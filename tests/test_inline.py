@@ -81,6 +81,15 @@ def test_xla_removes_the_branch() -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_copies_of_a_dtype_are_as_good_as_it() -> None:
+    """As those of arrays from another process are; JAX may return them for other arrays, too."""
+    copied = np.dtype(np.float32, copy=True)
+    x = np.ones((1, WIDTH), copied)
+    assert not x.dtype.isbuiltin
+    program = lowered(lambda x: [jnp.outer(x, x) * 3], x)
+    assert isinstance(program, inline._Inline)
+
+
 @pytest.mark.parametrize(
     ("function", "size"),
     [

@@ -21,6 +21,8 @@ from jax.extend.core import jaxpr_as_fun
 # XLA itself runs programs of fewer operations where they are called. More take over a millisecond,
 # in which a caller that passes JAX's arrays may have something else to do.
 FEWEST_OPERATIONS, MOST_OPERATIONS = 500, 2**26
+# By its number NumPy tells a dtype of others, such as bfloat16, from its own.
+FIRST_OF_USERS = 256
 # Programs with more bytes of arguments are not counted, as counting takes some milliseconds.
 MOST_BYTES = 2**24
 
@@ -64,8 +66,9 @@ def _is_small(lowered: Any, arguments: Sequence[Any]) -> bool:
 
 def _place_of_plain(avals: Sequence[Any]) -> int | None:
     """Return the place of a result in a dtype of NumPy's own."""
-    plain = (i for i, aval in enumerate(avals) if getattr(aval.dtype, "isbuiltin", 0) == 1)
-    return next(plain, None)
+    # Of copies of its own dtypes, as unpickling makes them, NumPy says that they are not built in.
+    numbers = (getattr(aval.dtype, "num", FIRST_OF_USERS) for aval in avals)
+    return next((i for i, number in enumerate(numbers) if number < FIRST_OF_USERS), None)
 
 
 def _with_branch(function: Callable[..., Any], place: int) -> Callable[..., Any]:
