@@ -66,7 +66,7 @@ def _is_small(lowered: Any, arguments: Sequence[Any]) -> bool:
 
 def _place_of_plain(avals: Sequence[Any]) -> int | None:
     """Return the place of a result in a dtype of NumPy's own."""
-    # Of copies of its own dtypes, as unpickling makes them, NumPy says that they are not built in.
+    # `isbuiltin` would be false for a copy of float32, which is what unpickled arrays have.
     numbers = (getattr(aval.dtype, "num", FIRST_OF_USERS) for aval in avals)
     return next((i for i, number in enumerate(numbers) if number < FIRST_OF_USERS), None)
 
