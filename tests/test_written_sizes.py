@@ -23,6 +23,7 @@ from sardonyx.graph.buckets import learned_calls
 from sardonyx.graph.buckets.merged_calls import MergedCalls
 from sardonyx.graph.buckets.merging import Irregular, Merger
 from sardonyx.graph.buckets.sized_call import SizedCall
+from sardonyx.graph.buckets.written_sizes import WrittenSizes
 from sardonyx.graph.programs.replay import Recording
 from tests.test_buckets import GRAPHS, model, normal
 from tests.test_changing_sizes import DECODER, slicing, wrong_sizes_in_threads
@@ -161,6 +162,26 @@ def test_one_function_serves_all_sizes(name: str, dimensions: int) -> None:
         assert_allclose(changing(x), plain(x), rtol=digits, atol=digits)
         wait_for_background()
         assert is_sized or i < 8
+
+
+def test_calls_of_the_smallest_sizes_find_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    body, decided = GRAPHS["attention"], []
+    at = WrittenSizes._at
+
+    def noted(self: WrittenSizes, sizes: Any) -> Any:
+        decided.append(sizes)
+        return at(self, sizes)
+
+    monkeypatch.setattr(WrittenSizes, "_at", noted)
+    changing, plain = prepared(body), loaded(model(body), "never", buckets=None)
+    smallest = decided[0]
+    assert smallest == (2,)
+    x = normal(2, *smallest, 6)
+    assert runs_sized(changing, x)
+    assert decided.count(smallest) == 1, "nobody decided ahead"
+    assert_allclose(changing(x), plain(x), rtol=1e-6, atol=1e-6)
+    assert runs_sized(changing, normal(2, 3, 6))
+    assert decided[-1] == (3,)
 
 
 def test_slices_and_positions_have_sizes_too() -> None:

@@ -175,7 +175,10 @@ class Derivation:
         try:
             # What grows has other sizes in each call.
             joins = self.choice is None
-            self.written = WrittenSizes.of(sampled, stages, samples[0].trace.weights, joins=joins)
+            written = WrittenSizes.of(sampled, stages, samples[0].trace.weights, joins=joins)
+            if written is not None:
+                written.decide_ahead(self.smallest)
+            self.written = written
         except Exception as error:  # Calls go on without the function.
             _LOG.info("Such calls run step by step: %s.", partial(first_line, error))
 

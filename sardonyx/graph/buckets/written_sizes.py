@@ -8,6 +8,7 @@ differ become variables of one Python function, which serves all sizes between.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -41,6 +42,14 @@ class Registers(NamedTuple):
     outputs: tuple[int, ...]
 
 
+class Decided(NamedTuple):
+    """What certain sizes decide: the function's variables, constants, and the specs of results."""
+
+    variables: Sequence[Any]
+    constants: Sequence[Any]
+    expected: Sequence[Spec]
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class WrittenSizes:
     """A program as a function of NumPy's arrays and of sizes."""
@@ -57,6 +66,8 @@ class WrittenSizes:
     expected: Part
     # Which of these specs each result has.
     of_results: Take
+    # What was decided for sizes before they came.
+    _decided: dict[SizeVector, Decided] = field(default_factory=dict)
     # A version of the weights, and what was computed of them ahead of all calls.
     _ahead: list[tuple[int, Sequence[Any]]] = field(default_factory=list)
 
@@ -107,17 +118,19 @@ class WrittenSizes:
 
         None if a kernel has no form for just these sizes, or the weights cannot be prepared.
         """
-        numbers = self.numbers(sizes)
         try:
-            variables = [part.at(numbers) for part in self.variables]
-            constants = [part.at(numbers) for part in self.constants]
+            decided = self._decided.get(sizes) or self._at(sizes)
             ahead = self._values_ahead(weights)
         except Exception:  # The stages will say what is wrong, if anything is.
             return None
-        plans = CallPlans(sizes)
-        run = partial(self.written.run, self.backend.watches, _nothing, *ahead, *variables, plans)
-        expected: Any = self.expected.at(numbers)
-        return SizedFunction(run, constants, self.of_results(expected))
+        arguments = *ahead, *decided.variables, CallPlans(sizes)
+        run = partial(self.written.run, self.backend.watches, _nothing, *arguments)
+        return SizedFunction(run, decided.constants, decided.expected)
+
+    def decide_ahead(self, sizes: SizeVector) -> None:
+        """Decide what depends on sizes before a call waits for it."""
+        with suppress(Exception):  # As above.
+            self._decided[sizes] = self._at(sizes)
 
     def outputs_of(self, inputs: Sequence[Any], results: Sequence[Any]) -> Sequence[Any]:
         """Return the model's outputs; some of them may be inputs."""
@@ -127,6 +140,13 @@ class WrittenSizes:
         frame: Frame = dict(enumerate(inputs))
         frame.update(zip(registers.results, results, strict=True))
         return [frame[register] for register in registers.outputs]
+
+    def _at(self, sizes: SizeVector) -> Decided:
+        numbers = self.numbers(sizes)
+        variables = [part.at(numbers) for part in self.variables]
+        constants = [part.at(numbers) for part in self.constants]
+        expected: Any = self.expected.at(numbers)
+        return Decided(variables, constants, self.of_results(expected))
 
     def _values_ahead(self, weights: Weights) -> Sequence[Any]:
         for version, values in self._ahead:
