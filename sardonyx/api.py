@@ -37,7 +37,7 @@ from sardonyx.graph.loading.single_op import single_node
 from sardonyx.graph.model.model import Model, audited
 from sardonyx.graph.model.shared import Options
 from sardonyx.graph.programs.compiler import MODES
-from sardonyx.graph.standard.schema import newest_version
+from sardonyx.graph.standard.operators import newest_version
 from sardonyx.limits import DEFAULT as DEFAULT_LIMITS
 from sardonyx.limits import Limits
 from sardonyx.logs import Log

@@ -43,7 +43,7 @@ from sardonyx.graph.checking.audit import audit
 from sardonyx.graph.loading.load import load_source
 from sardonyx.graph.loading.read import ReadModel, read_model
 from sardonyx.graph.model.model import Model
-from sardonyx.graph.standard.schema import newest_version
+from sardonyx.graph.standard.operators import newest_version
 
 # An entry of the options: the folder with the external data of a model that is passed as bytes.
 FOLDER_ENTRY = "session.model_external_initializers_file_folder_path"

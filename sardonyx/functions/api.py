@@ -7,7 +7,8 @@ import onnx
 from sardonyx.arguments import check_count
 from sardonyx.errors import InvalidInput
 from sardonyx.functions.namespace import DOMAINS, Opset
-from sardonyx.graph.standard.schema import newest_version, refuse_future
+from sardonyx.graph.standard.operators import newest_version
+from sardonyx.graph.standard.schema import refuse_future
 
 
 def opset(version: int | None = None, /, **domains: int) -> Opset:

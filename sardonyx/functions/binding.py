@@ -7,7 +7,7 @@ from typing import Any
 
 from sardonyx.errors import InvalidInput
 from sardonyx.functions.signatures import signature_text
-from sardonyx.graph.standard.schema import Signature, Slot
+from sardonyx.graph.standard.operators import Signature, Slot
 from sardonyx.recording.active import BoundCall
 from sardonyx.recording.operators import Operator
 

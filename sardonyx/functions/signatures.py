@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 
-from sardonyx.graph.standard.schema import Slot
+from sardonyx.graph.standard.operators import Slot
 from sardonyx.ops import OPS
 from sardonyx.recording.operators import Operator
 

@@ -15,7 +15,8 @@ from sardonyx.graph.loading.attributes import plain_value
 from sardonyx.graph.loading.declarations import type_text
 from sardonyx.graph.loading.inline_weights import NOTHING_INLINE
 from sardonyx.graph.loading.tensors import TensorReader
-from sardonyx.graph.standard.schema import Signature, bind_types
+from sardonyx.graph.standard.operators import Signature
+from sardonyx.graph.standard.schema import bind_types
 from sardonyx.ops import OPS
 from sardonyx.printable import first_line
 from sardonyx.recording.types import has_shape, is_known, tensor_type, type_of_text

@@ -10,7 +10,7 @@ import numpy as np
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.calls.array_interop import normalised
 from sardonyx.graph.ir import ValueInfo
-from sardonyx.graph.standard.schema import Signature, Slot
+from sardonyx.graph.standard.operators import Signature, Slot
 from sardonyx.graph.standard.types import DType, dtype_of_type
 
 # The dtypes of a literal by its kind, the natural ones first.

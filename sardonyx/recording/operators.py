@@ -9,7 +9,7 @@ from functools import cache, cached_property
 import onnx
 
 from sardonyx.errors import InvalidInput
-from sardonyx.graph.standard.schema import Signature, first_version
+from sardonyx.graph.standard.operators import Signature, first_version
 from sardonyx.graph.standard.signatures import signature_of
 from sardonyx.ops import OPS
 

@@ -13,7 +13,7 @@ from onnx import AttributeProto, TypeProto, numpy_helper
 
 from sardonyx.errors import InvalidInput
 from sardonyx.graph.loading.single_op import attribute_value
-from sardonyx.graph.standard.schema import Signature
+from sardonyx.graph.standard.operators import Signature
 from sardonyx.graph.standard.signatures import signature_of
 from sardonyx.graph.standard.types import is_string, type_name
 from sardonyx.ops import OPS

@@ -18,7 +18,8 @@ from sardonyx.backends.base import Backend
 from sardonyx.errors import SardonyxError
 from sardonyx.exporting.tracing import ShapeTracer
 from sardonyx.graph.ir import Graph, Node, Source, names_read
-from sardonyx.graph.standard.schema import Signature, bind_types, newest_version
+from sardonyx.graph.standard.operators import Signature, newest_version
+from sardonyx.graph.standard.schema import bind_types
 from sardonyx.graph.standard.signatures import signature_of
 from sardonyx.graph.standard.types import dtype_of_type, type_name
 from sardonyx.graph.tracing.binding import Argument, Bound

@@ -22,7 +22,7 @@ from sardonyx.graph.ir import (
     every_node,
 )
 from sardonyx.graph.loading.custom_ops import definition_of
-from sardonyx.graph.standard import schema
+from sardonyx.graph.standard import operators, schema
 from sardonyx.graph.standard.bodies import has_body, operators_of_body
 from sardonyx.graph.standard.signatures import signature_of
 from sardonyx.graph.standard.type_flow import Flow
@@ -34,7 +34,7 @@ from sardonyx.ops.microsoft.default_domain import BESIDE_THE_STANDARD
 from sardonyx.ops.microsoft.left_out import LEFT_OUT
 
 # For each attribute of a function, the types that its nodes require of it.
-Uses: TypeAlias = dict[str, set[schema.AttrType]]
+Uses: TypeAlias = dict[str, set[operators.AttrType]]
 
 # How many operators one message names; of a real model these are all there are.
 MOST_LISTED = 50
@@ -77,12 +77,14 @@ def _refuse_departures(source: Source) -> None:
 
 def _is_beside_the_standard(node: Node, version: int, source: Source) -> bool:
     is_own = not _is_call(node, source) and (node.domain, node.op_type) not in source.custom
-    is_standard = schema.newest_version(node.domain) is not None
-    return is_own and is_standard and schema.signature(node.op_type, node.domain, version) is None
+    is_standard = operators.newest_version(node.domain) is not None
+    return (
+        is_own and is_standard and operators.signature(node.op_type, node.domain, version) is None
+    )
 
 
 def _check_constant(
-    node: Node, op: Op[Any] | None, signature: schema.Signature, opset: int, *, strict: bool
+    node: Node, op: Op[Any] | None, signature: operators.Signature, opset: int, *, strict: bool
 ) -> None:
     """Compute a node whose result depends only on its attributes, so that its errors appear."""
     values = node.attributes.values()
@@ -113,7 +115,7 @@ def _is_call(node: Node, source: Source) -> bool:
     return source.function_of(node) is not None
 
 
-def _signature(node: Node, opsets: Mapping[str, int]) -> schema.Signature | None:
+def _signature(node: Node, opsets: Mapping[str, int]) -> operators.Signature | None:
     opset = opsets.get(node.domain)
     return signature_of(node.op_type, node.domain, opset) if opset else None
 
@@ -162,7 +164,7 @@ def _why_unsupported(node: Node, opsets: Mapping[str, int]) -> str | None:
     signature = signature_of(node.op_type, node.domain, opset)
     if (node.domain, node.op_type) in OPS:
         if signature is None:
-            since = schema.first_version(node.op_type, node.domain)
+            since = operators.first_version(node.op_type, node.domain)
             opsets_of_it = f"from {since} on" if since else f"below {_end_of(node)}"
             return f"{node.operator} does not exist at opset {opset}, only {opsets_of_it}"
         return None
@@ -270,7 +272,7 @@ def _types_of_attribute(
     source: Source,
     opsets: Mapping[str, int],
     uses: Mapping[FunctionKey, Uses],
-) -> set[schema.AttrType]:
+) -> set[operators.AttrType]:
     if _is_call(node, source):
         return uses[node.function_key].get(name, set())
     signature = _signature(node, opsets)

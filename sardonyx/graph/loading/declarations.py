@@ -16,7 +16,8 @@ from sardonyx.deviations import (
 from sardonyx.errors import InvalidModel
 from sardonyx.graph.ir import Dimension, ValueInfo
 from sardonyx.graph.loading.refusals import invalid
-from sardonyx.graph.standard.schema import newest_version, refuse_future
+from sardonyx.graph.standard.operators import newest_version
+from sardonyx.graph.standard.schema import refuse_future
 from sardonyx.graph.standard.types import dtype_of, type_name
 from sardonyx.ops import OPS
 

@@ -13,7 +13,8 @@ from sardonyx.graph.ir import Graph, Node, Source, ValueInfo
 from sardonyx.graph.loading.attributes import plain_value
 from sardonyx.graph.loading.inline_weights import NOTHING_INLINE
 from sardonyx.graph.loading.tensors import TensorReader
-from sardonyx.graph.standard.schema import Signature, refuse_future
+from sardonyx.graph.standard.operators import Signature
+from sardonyx.graph.standard.schema import refuse_future
 from sardonyx.graph.standard.signatures import signature_of
 from sardonyx.graph.standard.types import type_name
 

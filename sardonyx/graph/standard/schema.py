@@ -1,70 +1,20 @@
-"""Operator schemas of the ONNX standard, and checks of nodes against them."""
+"""Checks of nodes and of their results against the standard's schemas."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
-from onnx.defs import OpSchema
 
 from sardonyx.errors import InvalidModel, UnsupportedModel
 from sardonyx.graph.ir import AttributeReference, Graph, Node
+from sardonyx.graph.standard.operators import AttrType, Signature, Slot, newest_version
 
-AttrType: TypeAlias = OpSchema.AttrType
 _UNBOUNDED = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One formal input or output; `type` is a type, or the type variable that stands for it.
-
-    If `allowed` is None, the op itself refuses types that it does not have.
-    """
-
-    name: str
-    type: str
-    allowed: frozenset[str] | None
-    optional: bool
-    variadic: bool
-    homogeneous: bool
-
-    def allows(self, actual: str) -> bool:
-        allowed = self.allowed
-        return allowed is None or actual in allowed or f"optional({actual})" in allowed
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Signature:
-    """The schema of an operator at one version."""
-
-    inputs: tuple[Slot, ...]
-    outputs: tuple[Slot, ...]
-    attributes: Mapping[str, AttrType]
-    required: frozenset[str]
-    input_counts: tuple[int, int]
-    output_counts: tuple[int, int]
-    deprecated: bool
-
-
-def newest_version(domain: str) -> int | None:
-    """Return the newest version of a domain in the installed onnx; None for an unknown domain."""
-    return _newest_of_others().get(domain) if domain else _newest_of_onnx()
-
-
-_newest_of_onnx = cache(onnx.defs.onnx_opset_version)
-
-
-@cache
-def _newest_of_others() -> Mapping[str, int]:
-    """Return the newest version by domain. Called only when needed: it takes 20 ms."""
-    newest: dict[str, int] = {}
-    for entry in onnx.defs.get_all_schemas_with_history():
-        newest[entry.domain] = max(newest.get(entry.domain, 0), entry.since_version)
-    return newest
 
 
 def refuse_future(domain: str, version: int, where: str) -> None:
@@ -76,49 +26,6 @@ def refuse_future(domain: str, version: int, where: str) -> None:
             f"but the installed onnx {onnx.__version__} supports versions up to {newest}: upgrade "
             "onnx, or convert the model with onnx.version_converter."
         )
-
-
-@cache
-def signature(op_type: str, domain: str, opset: int) -> Signature | None:
-    """Return the standard's schema of an operator at `opset`, or None if it has none."""
-    try:
-        schema = onnx.defs.get_schema(op_type, opset, domain)
-    except onnx.defs.SchemaError:
-        return None
-    return Signature(
-        tuple(_slot(parameter) for parameter in schema.inputs),
-        tuple(_slot(parameter) for parameter in schema.outputs),
-        {name: attribute.type for name, attribute in schema.attributes.items()},
-        frozenset(name for name, a in schema.attributes.items() if a.required),
-        (schema.min_input, schema.max_input),
-        (schema.min_output, schema.max_output),
-        # An older version that is deprecated was defined again later.
-        schema.deprecated
-        and schema.since_version == onnx.defs.get_schema(op_type, domain).since_version,
-    )
-
-
-def _slot(parameter: OpSchema.FormalParameter) -> Slot:
-    option = parameter.option
-    return Slot(
-        parameter.name,
-        parameter.type_str,
-        frozenset(parameter.types),
-        option == OpSchema.FormalParameterOption.Optional,
-        option == OpSchema.FormalParameterOption.Variadic,
-        parameter.is_homogeneous,
-    )
-
-
-@cache
-def first_version(op_type: str, domain: str) -> int | None:
-    """Return the opset that introduced an operator, or None if no opset has it."""
-    versions = [
-        entry.since_version
-        for entry in onnx.defs.get_all_schemas_with_history()
-        if entry.name == op_type and entry.domain == domain
-    ]
-    return min(versions, default=None)
 
 
 def check_node(node: Node, schema: Signature, opset: int) -> None:

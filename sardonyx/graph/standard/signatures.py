@@ -7,8 +7,8 @@ from functools import cache
 from itertools import starmap, zip_longest
 from typing import Any
 
-from sardonyx.graph.standard import schema
-from sardonyx.graph.standard.schema import AttrType, Signature, Slot
+from sardonyx.graph.standard import operators
+from sardonyx.graph.standard.operators import AttrType, Signature, Slot
 from sardonyx.ops import OPS
 from sardonyx.ops.definition import Body, Definition, DType, Floats, Host, Ints, Parameter, Strings
 from sardonyx.ops.microsoft.default_domain import is_beside_the_standard
@@ -30,14 +30,14 @@ _MANY = 2**31 - 1
 
 def signature_of(op_type: str, domain: str, opset: int) -> Signature | None:
     """Return the signature of an operator at `opset`, or None if nothing defines it."""
-    return schema.signature(op_type, domain, opset) or _own(op_type, domain, opset)
+    return operators.signature(op_type, domain, opset) or _own(op_type, domain, opset)
 
 
 @cache
 def _own(op_type: str, domain: str, opset: int) -> Signature | None:
     """Return the signature of an operator of sardonyx that the standard does not have."""
     op = OPS.get((domain, op_type))
-    is_standard = schema.newest_version(domain) is not None
+    is_standard = operators.newest_version(domain) is not None
     if op is None or (is_standard and not is_beside_the_standard(op_type, domain, opset)):
         return None
     definition = op.at(opset)

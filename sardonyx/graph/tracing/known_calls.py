@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from sardonyx.graph.ir import Node
-from sardonyx.graph.standard.schema import Signature
+from sardonyx.graph.standard.operators import Signature
 from sardonyx.graph.tracing.binding import Argument, Bound
 from sardonyx.graph.tracing.op_call import OpCall
 from sardonyx.graph.values.kinds import Device, Static, Value, Weight

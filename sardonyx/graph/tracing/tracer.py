@@ -27,7 +27,8 @@ from sardonyx.errors import LimitExceeded
 from sardonyx.graph.errors import node_errors
 from sardonyx.graph.ir import Function, Graph, Node, Source, names_read, outputs_read
 from sardonyx.graph.loading.custom_ops import definition_of
-from sardonyx.graph.standard.schema import Signature, bind_types, check_result
+from sardonyx.graph.standard.operators import Signature
+from sardonyx.graph.standard.schema import bind_types, check_result
 from sardonyx.graph.standard.signatures import signature_of
 from sardonyx.graph.standard.type_flow import Flow
 from sardonyx.graph.standard.types import dtype_of, dtype_of_type, type_name
