@@ -18,6 +18,8 @@ from sardonyx.errors import InvalidModel
 
 # Before Python 3.13 each map holds a file descriptor.
 UNTRACKED: Any = {"trackfd": False} if sys.version_info >= (3, 13) and os.name != "nt" else {}
+# With a page that is read, systems map those of its file around it that are in memory.
+_READ_TOGETHER = 1 << 16
 # The system can read at a position into memory, and replace a file that is mapped.
 CAN_READ_AT = hasattr(os, "preadv")
 
@@ -86,14 +88,18 @@ def content(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def drop_pages(array: np.ndarray[Any, Any]) -> None:
-    """Drop the array's pages from memory; they are read from the file again when needed."""
+    """Drop the array's pages from memory, and what was mapped with them.
+
+    They are read from the file again when needed.
+    """
     mapping = mapping_of(array)
     if mapping is None or not hasattr(mmap, "MADV_DONTNEED") or not array.size:
         return
     low, high = byte_bounds(array)
     start = low - _address(mapping)
-    first = start // mmap.PAGESIZE * mmap.PAGESIZE
-    mapping.madvise(mmap.MADV_DONTNEED, first, start + high - low - first)
+    window = max(mmap.PAGESIZE, _READ_TOGETHER)
+    first, end = start // window * window, -(-(start + high - low) // window) * window
+    mapping.madvise(mmap.MADV_DONTNEED, first, min(end, len(mapping)) - first)
 
 
 def _address(mapping: mmap.mmap) -> int:
