@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import onnx
@@ -86,18 +86,15 @@ def first_version(op_type: str, domain: str) -> int | None:
 class _Table:
     """The file: a line of JSON for each operator, after one of what many of them share."""
 
-    text: str
     newest: Mapping[str, int]
     types: Sequence[frozenset[str]]
+    # By their beginnings. Those of operators that no model has are never parsed.
+    lines: Mapping[str, str]
 
     def versions(self, op_type: str, domain: str) -> Sequence[Mapping[str, Any]]:
         """Return what is known of an operator, by version; nothing of one that is unknown."""
-        # Lines of operators that a model does not have are never parsed.
-        begin = self.text.find(f"\n[{json.dumps(op_type)},{json.dumps(domain)},")
-        if begin < 0:
-            return ()
-        versions: Sequence[Mapping[str, Any]]
-        _, _, versions = json.loads(self.text[begin : self.text.index("\n", begin + 1)])
+        line = self.lines.get(f'["{op_type}","{domain}"')
+        versions: Sequence[Mapping[str, Any]] = () if line is None else json.loads(line)[2]
         return versions
 
     def signature(self, version: Mapping[str, Any]) -> Signature:
@@ -120,11 +117,12 @@ class _Table:
 @cache
 def _table() -> _Table | None:
     """Return the file's facts; None where another release of onnx is installed."""
-    text = (files(__package__) / _FILE).read_text("utf-8")
-    shared = json.loads(text[: text.index("\n")])
+    head, *lines = Path(__file__).with_name(_FILE).read_text("utf-8").splitlines()
+    shared = json.loads(head)
     if not is_of_release(shared["onnx"], onnx.__version__):
         return None
-    return _Table(text, shared["newest"], list(map(frozenset, shared["types"])))
+    beginnings = {line.partition(",[")[0]: line for line in lines}
+    return _Table(shared["newest"], list(map(frozenset, shared["types"])), beginnings)
 
 
 def is_of_release(version: str, other: str) -> bool:
