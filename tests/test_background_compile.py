@@ -464,6 +464,30 @@ def test_one_call_is_compiled_for_the_next_process(tmp_path: Path) -> None:
         assert len(list(folder.glob("*.xla"))) == 1
 
 
+def test_a_first_call_does_not_share_its_time_with_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look for a program there takes the import of JAX, of half a second."""
+    events: list[str] = []
+    run, submit = interpretation.Interpretation._stepped, Background.submit
+
+    def noted_run(self: Any, arrays: Any) -> Any:
+        results = run(self, arrays)
+        events.append("run")
+        return results
+
+    def noted_submit(self: Background, *arguments: Any, **options: Any) -> None:
+        events.append("submit")
+        submit(self, *arguments, **options)
+
+    monkeypatch.setattr(interpretation.Interpretation, "_stepped", noted_run)
+    monkeypatch.setattr(Background, "submit", noted_submit)
+    loaded = sardonyx.load(doubled(), compile="background", cache=tmp_path)
+    loaded(np.ones((20_000, 3), np.float32))
+    assert events[:2] == ["run", "submit"]
+    wait_for(lambda: loaded.stats().compiles == 1)
+
+
 def test_modes_are_checked() -> None:
     with pytest.raises(sardonyx.InvalidInput, match="'now', 'background', 'never'"):
         sardonyx.load(doubled(), compile="later")

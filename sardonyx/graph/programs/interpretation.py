@@ -126,11 +126,7 @@ class Interpretation(Provisional):
         """Run the steps; None if the compiled function is ready before, or has to run instead."""
         start, has_run = time.monotonic(), self._has_run
         if not self._is_submitted:
-            # What another process is to find is compiled even if it runs only once.
-            if self.compiles_by_itself and self._backend.folder is not None:
-                self._submit()
-            else:
-                self._deadline = start + self.patience
+            self._deadline = start + self.patience
         self._has_run = True
         try:
             results = self._stepped(arrays)
@@ -147,8 +143,9 @@ class Interpretation(Provisional):
             self._note_run()
             if has_run:
                 self._runs = self._runs.and_one(seconds)
-            is_late = seconds >= self.patience and self.compiles_by_itself
-            if is_late or (has_run and (self.compiles_by_itself or self.writes_by_itself)):
+            # What another process is to find is compiled even if it runs only once.
+            is_due = has_run or seconds >= self.patience or self._backend.folder is not None
+            if (is_due and self.compiles_by_itself) or (has_run and self.writes_by_itself):
                 self._submit()
             return results
         # Without the error, whose frames hold arrays.
