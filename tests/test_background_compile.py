@@ -469,19 +469,19 @@ def test_a_first_call_does_not_share_its_time_with_the_cache(
 ) -> None:
     """To look for a program there takes the import of JAX, of half a second."""
     events: list[str] = []
-    run, submit = interpretation.Interpretation._stepped, Background.submit
+    run, submit = interpretation.Interpretation._stepped, interpretation.COMPILES.submit
 
     def noted_run(self: Any, arrays: Any) -> Any:
         results = run(self, arrays)
         events.append("run")
         return results
 
-    def noted_submit(self: Background, *arguments: Any, **options: Any) -> None:
+    def noted_submit(job: Callable[[], None]) -> None:
         events.append("submit")
-        submit(self, *arguments, **options)
+        submit(job)
 
     monkeypatch.setattr(interpretation.Interpretation, "_stepped", noted_run)
-    monkeypatch.setattr(Background, "submit", noted_submit)
+    monkeypatch.setattr(interpretation.COMPILES, "submit", noted_submit)
     loaded = sardonyx.load(doubled(), compile="background", cache=tmp_path)
     loaded(np.ones((20_000, 3), np.float32))
     assert events[:2] == ["run", "submit"]

@@ -127,6 +127,8 @@ class Interpretation(Provisional):
         start, has_run = time.monotonic(), self._has_run
         if not self._is_submitted:
             self._deadline = start + self.patience
+        # What another process is to find is compiled even if it runs only once.
+        is_for_others = self.compiles_by_itself and self._backend.folder is not None
         self._has_run = True
         try:
             results = self._stepped(arrays)
@@ -143,9 +145,9 @@ class Interpretation(Provisional):
             self._note_run()
             if has_run:
                 self._runs = self._runs.and_one(seconds)
-            # What another process is to find is compiled even if it runs only once.
-            is_due = has_run or seconds >= self.patience or self._backend.folder is not None
-            if (is_due and self.compiles_by_itself) or (has_run and self.writes_by_itself):
+            is_late = seconds >= self.patience and self.compiles_by_itself
+            comes_again = has_run and (self.compiles_by_itself or self.writes_by_itself)
+            if is_for_others or is_late or comes_again:
                 self._submit()
             return results
         # Without the error, whose frames hold arrays.
