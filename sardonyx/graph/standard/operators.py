@@ -84,15 +84,15 @@ def first_version(op_type: str, domain: str) -> int | None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Table:
-    """The file: a line of JSON for each operator, after one of what many of them share."""
+    """The file: a first line with what many operators share, then a line of JSON for each."""
 
     newest: Mapping[str, int]
     types: Sequence[frozenset[str]]
-    # By their beginnings. Those of operators that no model has are never parsed.
+    # By operator and domain, with which they begin. Those that no model needs are never parsed.
     lines: Mapping[str, str]
 
     def versions(self, op_type: str, domain: str) -> Sequence[Mapping[str, Any]]:
-        """Return what is known of an operator, by version; nothing of one that is unknown."""
+        """Return the versions of an operator, oldest first; none if there is no such operator."""
         line = self.lines.get(f'["{op_type}","{domain}"')
         versions: Sequence[Mapping[str, Any]] = () if line is None else json.loads(line)[2]
         return versions
